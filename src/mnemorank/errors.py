@@ -1,0 +1,21 @@
+"""The errors a caller can meet. Each message names what is wrong, where, and the way out."""
+
+
+class MnemorankError(Exception):
+    """Base of every error mnemorank raises on purpose."""
+
+
+class InputError(MnemorankError, ValueError):
+    """A query, memory, date, file or option is not what it should be."""
+
+
+class ArtefactError(MnemorankError):
+    """A model folder cannot be used: missing or damaged file, bad manifest, unknown name."""
+
+
+class ScorerError(MnemorankError):
+    """A model failed to score. The pipeline answers with the first-stage order instead."""
+
+
+class MissingExtraError(MnemorankError, ImportError):
+    """An optional dependency is needed. The message says which extra to install."""

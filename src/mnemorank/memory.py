@@ -1,0 +1,250 @@
+"""Memory: one thing an agent remembers, read from a string, a dict or a record of a memory store."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Literal, TypeAlias
+
+from mnemorank.errors import InputError
+from mnemorank.moment import Moment
+
+logger = logging.getLogger(__name__)
+
+OnError: TypeAlias = Literal["raise", "skip"]
+Report: TypeAlias = Callable[[str], None]
+
+# The names that memory stores give to our fields, in order of preference.
+ALIASES: Mapping[str, tuple[str, ...]] = {
+    "text": ("text", "content", "memory", "page_content", "document"),
+    "id": ("id", "memory_id", "doc_id"),
+    "type": ("type", "fact_type", "memory_type"),
+    "context": ("context",),
+    "occurred_start": ("occurred_start", "valid_from", "start_date"),
+    "occurred_end": ("occurred_end", "valid_to", "end_date"),
+    "mentioned_at": ("mentioned_at", "created_at", "timestamp", "date"),
+    "speaker": ("speaker", "role"),
+    "entities": ("entities",),
+    "confidence": ("confidence",),
+    "proof_count": ("proof_count",),
+    "trust": ("trust",),
+    "first_stage_score": ("first_stage_score", "score", "similarity"),
+}
+_DATES = ("occurred_start", "occurred_end", "mentioned_at")
+_WORDS = ("id", "type", "context", "speaker")
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """One remembered fact, event, turn or session.
+
+    :param type: what kind of memory: `world` (enduring fact), `event`, `observation`, or a word of your own.
+    :param occurred_start: when it began to be true; with no `occurred_end` it is still true.
+    :param mentioned_at: when it was said or stored; used where it has no `occurred_*` dates.
+    :param proof_count: how many sources support it.
+    :param trust: how far its source is trusted, 0 to 1.
+    :param first_stage_score: the retriever's score, on any scale; higher is better.
+    """
+
+    text: str
+    id: str | None = None
+    type: str | None = None
+    context: str | None = None
+    occurred_start: Moment | None = None
+    occurred_end: Moment | None = None
+    mentioned_at: Moment | None = None
+    speaker: str | None = None
+    entities: tuple[str, ...] = ()
+    confidence: float | None = None
+    proof_count: int | None = None
+    trust: float | None = None
+    first_stage_score: float | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def date(self) -> Moment | None:
+        """The date that tells how recent the memory is: its start, else its end, else when it was mentioned."""
+        return self.occurred_start or self.occurred_end or self.mentioned_at
+
+    @property
+    def is_ongoing(self) -> bool:
+        return self.occurred_start is not None and self.occurred_end is None
+
+    def is_newer_than(self, other: Memory) -> bool:
+        """True only where both are dated and the dates do not overlap."""
+        return self.date is not None and other.date is not None and other.date.is_before(self.date)
+
+    @classmethod
+    def of(
+        cls,
+        value: str | Mapping[str, Any] | Memory,
+        *,
+        field: str | None = None,
+        where: str = "memory",
+        on_error: OnError = "raise",
+        report: Report = logger.warning,
+    ) -> Memory:
+        """Read a memory from whatever a caller has.
+
+        :param field: the dict key that holds the text; by default the first of text, content, memory, page_content,
+            document that is present.
+        :param where: how errors name this record.
+        :param on_error: `raise` an InputError on a bad date, score or number, or `skip` the bad value and report it.
+        """
+        if isinstance(value, Memory):
+            _check_text(value.text, where, "text")
+            return value
+        if isinstance(value, str):
+            return cls(value)
+        if isinstance(value, Mapping):
+            return _from_mapping(value, field, _Reader(where, on_error, report))
+        raise InputError(f"{where}: expected a string, a dict or a Memory, got {type(value).__name__}")
+
+    def with_score(self, first_stage_score: float | None) -> Memory:
+        return replace(self, first_stage_score=first_stage_score)
+
+
+def read_memories(
+    values: Iterable[str | Mapping[str, Any] | Memory],
+    *,
+    field: str | None = None,
+    on_error: OnError = "raise",
+    report: Report = logger.warning,
+) -> list[Memory]:
+    """`Memory.of` for a whole pool; errors name the position."""
+    if isinstance(values, (str, Mapping)):
+        raise InputError(f"memories: expected a list of memories, got a single {type(values).__name__}")
+    if on_error not in ("raise", "skip"):
+        raise InputError(f"on_error: expected 'raise' or 'skip', got {on_error!r}")
+    return [
+        Memory.of(value, field=field, where=f"memory {index}", on_error=on_error, report=report)
+        for index, value in enumerate(values)
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    """Reads one record's values, raising or reporting what is wrong with them."""
+
+    where: str
+    on_error: OnError
+    report: Report
+
+    def problem(self, message: str) -> None:
+        text = f"{self.where}: {message}"
+        if self.on_error == "raise":
+            raise InputError(text)
+        self.report(text)
+
+    def word(self, key: str, value: object) -> str | None:
+        if value is None or value == "":
+            return None
+        if isinstance(value, (str, int)) and not isinstance(value, bool):
+            return str(value)
+        self.problem(f"{key}: expected a string, got {type(value).__name__}")
+        return None
+
+    def moment(self, key: str, value: object) -> Moment | None:
+        if value is None or value == "":
+            return None
+        try:
+            return Moment.parse(value)
+        except InputError as error:
+            self.problem(f"{key}: {error}")
+            return None
+
+    def number(self, key: str, value: object, low: float = -math.inf, high: float = math.inf) -> float | None:
+        if value is None or value == "":
+            return None
+        try:
+            number = float(value)  # type: ignore[arg-type]
+        except (TypeError, ValueError, OverflowError):
+            self.problem(f"{key}: expected a number, got {value!r:.60}")
+            return None
+        if math.isnan(number) and key == "first_stage_score":
+            self.report(f"{self.where}: first_stage_score is NaN and counts as missing")
+            return None
+        if not low <= number <= high:
+            self.problem(f"{key}: expected a number from {low:g} to {high:g}, got {number:g}")
+            return None
+        return number
+
+    def entities(self, value: object) -> tuple[str, ...]:
+        if value is None or value == "":
+            return ()
+        if isinstance(value, str):
+            return tuple(part.strip() for part in value.split(",") if part.strip())
+        if isinstance(value, Sequence) and all(isinstance(part, str) for part in value):
+            return tuple(value)
+        self.problem(f"entities: expected a list of strings, got {value!r:.60}")
+        return ()
+
+
+def _from_mapping(record: Mapping[str, Any], text_field: str | None, read: _Reader) -> Memory:
+    found = {name: _first_present(record, keys) for name, keys in ALIASES.items()}
+    found["text"] = text_field if text_field is not None else found["text"]
+    key = found["text"]
+    if key is None or key not in record:
+        wanted = f"the field {text_field!r}" if text_field else "a text: one of " + ", ".join(ALIASES["text"])
+        raise InputError(
+            f"{read.where}: expected {wanted}; the record has {', '.join(map(str, record)) or 'no fields'}"
+        )
+    _check_text(record[key], read.where, key)
+
+    # A field that serves as the text is not also metadata or another field (`memory`, `document`).
+    raw = {name: record[source] for name, source in found.items() if source is not None}
+    used = {source for source in found.values() if source is not None}
+    nested = record.get("metadata")
+    if isinstance(nested, Mapping):
+        used.add("metadata")
+    dates = {name: read.moment(name, raw.get(name)) for name in _DATES}
+    start, end = _checked_range(raw, dates, read)
+    proof = read.number("proof_count", raw.get("proof_count"), 0)
+    return Memory(
+        text=record[key],
+        **{name: read.word(name, raw.get(name)) for name in _WORDS},
+        occurred_start=start,
+        occurred_end=end,
+        mentioned_at=dates["mentioned_at"],
+        entities=read.entities(raw.get("entities")),
+        confidence=read.number("confidence", raw.get("confidence"), 0, 1),
+        proof_count=None if proof is None else int(proof),
+        trust=read.number("trust", raw.get("trust"), 0, 1),
+        first_stage_score=read.number("first_stage_score", raw.get("first_stage_score")),
+        metadata={
+            **(nested if isinstance(nested, Mapping) else {}),
+            **{k: v for k, v in record.items() if k not in used},
+        },
+    )
+
+
+def _checked_range(
+    raw: Mapping[str, Any], dates: Mapping[str, Moment | None], read: _Reader
+) -> tuple[Moment | None, Moment | None]:
+    """A range with a bad half is no range: half of it would say `ongoing` of something that ended."""
+    start, end = dates["occurred_start"], dates["occurred_end"]
+    was_given = [bool(raw.get(name)) for name in ("occurred_start", "occurred_end")]
+    if was_given != [start is not None, end is not None]:
+        return None, None
+    if start and end and end.end < start.start:
+        read.problem(f"occurred_end: {end} is before occurred_start {start}")
+        return None, None
+    return start, end
+
+
+def _first_present(record: Mapping[str, Any], keys: Iterable[str]) -> str | None:
+    return next(
+        (key for key in keys if record.get(key) is not None), next((key for key in keys if key in record), None)
+    )
+
+
+def _check_text(text: object, where: str, key: str) -> None:
+    if not isinstance(text, str):
+        raise InputError(
+            f"{where}: {key}: expected a string, got {'nothing (null)' if text is None else type(text).__name__}"
+        )
+
+
+FIELDS = tuple(f.name for f in fields(Memory))

@@ -1,0 +1,132 @@
+"""Bring together what the model says, what the first stage said, and what is known about each memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mnemorank.errors import InputError
+from mnemorank.memory import Memory
+from mnemorank.moment import Moment
+
+Floats = NDArray[np.float64]
+NEUTRAL = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Fusion:
+    """Weights of the factors beside the model's relevance. A memory that lacks a datum is neither raised nor lowered.
+
+    :param recency: how age counts; `none` by default, since the model reads the dates itself.
+    :param first_stage_weight: log-odds per standard deviation of the first-stage score; None takes the artefact's.
+    :param first_stage_method: standardise the first stage's `score` or its `rank`; None takes the artefact's.
+    """
+
+    recency: Literal["none", "linear", "exponential"] = "none"
+    recency_weight: float = 0.2
+    recency_days: float = 365.0
+    half_life_days: float = 90.0
+    temporal_weight: float = 0.2
+    proof_weight: float = 0.1
+    trust_weight: float = 0.2
+    first_stage_weight: float | None = None
+    first_stage_method: Literal["score", "rank"] | None = None
+
+    def __post_init__(self) -> None:
+        if self.recency not in ("none", "linear", "exponential"):
+            raise InputError(f"recency: expected none, linear or exponential, got {self.recency!r}")
+        if self.first_stage_method not in (None, "score", "rank"):
+            raise InputError(f"first_stage_method: expected score or rank, got {self.first_stage_method!r}")
+        for name in ("recency_days", "half_life_days"):
+            if not getattr(self, name) > 0:
+                raise InputError(f"{name}: expected a number above 0, got {getattr(self, name)!r}")
+        for name in ("recency_weight", "temporal_weight", "proof_weight", "trust_weight"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise InputError(f"{name}: expected a number from 0 to 1, got {getattr(self, name)!r}")
+        if self.first_stage_weight is not None and not 0 <= self.first_stage_weight < np.inf:
+            raise InputError(f"first_stage_weight: expected a number from 0, got {self.first_stage_weight!r}")
+
+
+def blend(log_odds: Floats, first_stage: Floats, weight: float, method: str = "score") -> Floats:
+    """Add the first stage's evidence to the model's log-odds; a missing first-stage score (NaN) adds nothing."""
+    return log_odds + weight * standardised(first_stage, method)
+
+
+def standardised(scores: Floats, method: str = "score") -> Floats:
+    """Scores as standard deviations from the pool's mean, by value or by rank; 0 where missing or all are equal."""
+    scores = np.asarray(scores, dtype=np.float64)
+    known = np.isfinite(scores)
+    result = np.zeros_like(scores)
+    values = scores[known]
+    if method == "rank" and len(values):
+        values = _mean_ranks(values)
+    if len(values) > 1:
+        # Scaling first keeps the squares of very large scores finite.
+        values = values / max(float(np.abs(values).max()), 1e-300)
+        spread = float(values.std())
+        if spread > 1e-9:
+            result[known] = (values - values.mean()) / spread
+    return result
+
+
+def factors(
+    memories: Sequence[Memory], fusion: Fusion, now: Moment, asked: tuple[Moment, Moment] | None
+) -> dict[str, Floats]:
+    """The multipliers of each memory, by name: `1 + weight · (value − ½)`."""
+    values: dict[str, tuple[float, list[float]]] = {}
+    if fusion.recency != "none":
+        values["recency"] = fusion.recency_weight, [recency(memory, fusion, now) for memory in memories]
+    if asked is not None:
+        values["temporal"] = fusion.temporal_weight, [temporal(memory, asked, now) for memory in memories]
+    values["proof"] = fusion.proof_weight, [proof(memory.proof_count) for memory in memories]
+    values["trust"] = fusion.trust_weight, [NEUTRAL if m.trust is None else m.trust for m in memories]
+    return {name: 1 + weight * (np.array(value) - NEUTRAL) for name, (weight, value) in values.items()}
+
+
+def recency(memory: Memory, fusion: Fusion, now: Moment) -> float:
+    """R0's recency, 0.1 to 1 (linear) or 0 to 1 (exponential).
+
+    A coarse date counts as the middle of what has passed of its span: the year 2024 is not January 1st.
+    """
+    if memory.date is None:
+        return NEUTRAL
+    start, end = memory.date.start, memory.date.end
+    happened = (start + min(end, max(now.start, start))) / 2
+    days = max(now.start - happened, 0.0)
+    if fusion.recency == "linear":
+        return float(np.clip(1 - days / fusion.recency_days, 0.1, 1.0))
+    return float(0.5 ** (days / fusion.half_life_days))
+
+
+def temporal(memory: Memory, asked: tuple[Moment, Moment], now: Moment) -> float:
+    """1 where the memory holds in the middle of the asked range, falling to 0 at its edges.
+
+    A memory that spans time counts by its nearest day; one that is still true spans until now.
+    """
+    if memory.date is None:
+        return NEUTRAL
+    low, high = asked[0].start, asked[1].end
+    middle, half = (low + high) / 2, max((high - low) / 2, 0.5)
+    begin = memory.date.start
+    if memory.occurred_start and memory.occurred_end:
+        finish = memory.occurred_end.end
+    else:
+        finish = max(now.end, begin) if memory.is_ongoing and memory.type != "event" else memory.date.end
+    nearest = min(max(middle, begin), finish)
+    return 1 - min(abs(nearest - middle) / half, 1.0)
+
+
+def proof(count: int | None) -> float:
+    """R0's proof: ½ + ln(n)/10, within 0 and 1; nothing known or no proof is neutral."""
+    return float(np.clip(NEUTRAL + np.log(count) / 10, 0, 1)) if count else NEUTRAL
+
+
+def _mean_ranks(values: Floats) -> Floats:
+    """Ranks from 0 (lowest); equal values share their mean rank."""
+    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
+    ends = np.cumsum(counts)
+    return np.asarray((ends - (counts + 1) / 2)[inverse], dtype=np.float64)

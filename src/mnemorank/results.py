@@ -1,0 +1,87 @@
+"""What comes out of a rerank: results in order, each able to explain itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, overload
+
+from mnemorank.memory import Memory
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One ranked memory.
+
+    :param index: its position in the pool that was given.
+    :param rank: its place in the ranking, from 0.
+    :param relevance: calibrated probability that it answers the query; None if the model did not score it.
+    :param score: what it was ranked by: the relevance with all factors; None if the model did not score it.
+    :param raw_score: the model's own score, before calibration.
+    :param rank_change: places gained (positive) or lost against the first stage.
+    :param stale: a newer memory of the pool replaced it.
+    :param superseded_by: index of that memory.
+    :param passage: of a long memory, the part that matched.
+    :param factors: what the score was made of; filled with `explain=True`.
+    """
+
+    index: int
+    memory: Memory
+    rank: int
+    relevance: float | None
+    score: float | None
+    raw_score: float | None
+    rank_change: int
+    stale: bool = False
+    superseded_by: int | None = None
+    passage: str | None = None
+    factors: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def text(self) -> str:
+        return self.memory.text
+
+    @property
+    def scored(self) -> bool:
+        return self.relevance is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking(Sequence[Result]):
+    """The results in order, best first.
+
+    :param abstained: nothing in the pool is relevant: the best relevance is under the model's threshold.
+    :param degraded: why the model did not score some or all of the pool (failure, deadline); None if all went well.
+    :param scored_by: the model that scored; None if none did and the order is the first stage's.
+    :param warnings: what was odd about the input and how it was read.
+    """
+
+    results: tuple[Result, ...]
+    abstained: bool = False
+    degraded: str | None = None
+    scored_by: str | None = None
+    warnings: tuple[str, ...] = ()
+    records: tuple[Any, ...] = field(default=(), repr=False)
+
+    @overload
+    def __getitem__(self, index: int) -> Result: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Result, ...]: ...
+    def __getitem__(self, index: int | slice) -> Result | tuple[Result, ...]:
+        return self.results[index]
+
+    def __len__(self) -> int:
+        return len(self.results)
+
+    def __iter__(self) -> Iterator[Result]:
+        return iter(self.results)
+
+    def as_dicts(self) -> list[dict[str, Any]]:
+        """The caller's own records in the new order: copies with `rerank_score` added; None where not scored."""
+        return [{**_as_mapping(self.records[result.index]), "rerank_score": result.score} for result in self.results]
+
+
+def _as_mapping(record: Any) -> Mapping[str, Any]:
+    if isinstance(record, Mapping):
+        return record
+    return {"text": record.text if isinstance(record, Memory) else record}

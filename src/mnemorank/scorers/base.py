@@ -1,0 +1,63 @@
+"""What every scorer does: texts in, one raw score each out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Scores = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """A text made ready for any query.
+
+    :param length: its length in the scorer's tokens.
+    :param ready: what the scorer computed ahead; only the scorer that made it reads it.
+    """
+
+    text: str
+    length: int
+    ready: Any = None
+
+
+class Scorer(Protocol):
+    """A model that scores passages for a query. Safe to call from many threads at once."""
+
+    name: str
+
+    def prepare(self, texts: Sequence[str]) -> list[Passage]:
+        """Do ahead of any query whatever does not depend on it (today: tokenizing)."""
+        ...
+
+    def room(self, query: str, instruction: str | None = None) -> int:
+        """How many tokens of a passage fit beside this query."""
+        ...
+
+    def offsets(self, text: str) -> list[tuple[int, int]]:
+        """The character span of each token, for cutting windows."""
+        ...
+
+    def score(
+        self,
+        query: str,
+        passages: Sequence[Passage],
+        *,
+        instruction: str | None = None,
+        deadline: float | None = None,
+    ) -> Scores:
+        """One raw score a passage, in order; NaN for those not reached before the deadline.
+
+        A score depends on its query and passage alone, never on the other passages.
+
+        :param deadline: a `time.monotonic()` value; passages are then scored in the given order, in small batches.
+        """
+        ...
+
+    def close(self) -> None:
+        """Give back the model's memory. A closed scorer may not score."""
+        ...

@@ -1,0 +1,181 @@
+"""Cross-encoders on ONNX Runtime: the scorer that needs onnxruntime, tokenizers and numpy alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import onnxruntime as ort
+
+from mnemorank.artefact import Artefact
+from mnemorank.errors import ArtefactError, InputError, ScorerError
+from mnemorank.scorers.base import Passage, Scores
+from mnemorank.scorers.batching import pack, pack_in_order
+from mnemorank.scorers.tokens import Ids, PairLayout, encode, load_tokenizer, offsets
+from mnemorank.templates import templates
+
+_KNOWN_INPUTS = {"input_ids", "attention_mask", "token_type_ids"}
+
+
+class OnnxScorer:
+    """Scores pairs in batches of bounded size, in as many threads as there are cores.
+
+    Each thread runs whole batches on one core: on the small batches of a reranker that beats many cores on one batch.
+
+    :param threads: how many batches run at once; all cores of the process by default.
+    :param token_budget: padded tokens in a batch, which bounds memory whatever the pool.
+    """
+
+    def __init__(self, artefact: Artefact, *, threads: int | None = None, token_budget: int = 2048) -> None:
+        if threads is not None and threads < 1:
+            raise InputError(f"threads: expected a whole number from 1, got {threads}")
+        if token_budget < 1:
+            raise InputError(f"token_budget: expected a whole number from 1, got {token_budget}")
+        manifest = artefact.manifest
+        self.name = manifest.name
+        self.threads = threads or available_cores()
+        self.token_budget = token_budget
+        self._max_length = manifest.max_length
+        self._template = templates[manifest.template]
+        self._instruction = manifest.instruction or self._template.instruction or ""
+        # The ranges of dynamically quantized activations span a batch, so only a pair alone is scored for itself.
+        self._most = 1 if manifest.quantization == "int8-dynamic" else None
+        self._tokenizer = load_tokenizer(artefact.file("tokenizer.json"))
+        self._layout = PairLayout.of(self._tokenizer) if self._template.name == "pair" else None
+        self._pad_id = _pad_id(artefact, self._tokenizer.token_to_id)
+        self._session = _open_session(artefact)
+        self._inputs = _checked_inputs(artefact, self._session)
+        self._workers = ThreadPoolExecutor(self.threads, thread_name_prefix="mnemorank")
+
+    def prepare(self, texts: Sequence[str]) -> list[Passage]:
+        return [Passage(text, len(ids), ids) for text, ids in zip(texts, encode(self._tokenizer, texts), strict=True)]
+
+    def room(self, query: str, instruction: str | None = None) -> int:
+        if self._layout is not None:
+            fixed = len(encode(self._tokenizer, [query])[0]) + self._layout.special
+        else:
+            rendered = self._template.render(query, "", instruction or self._instruction)
+            fixed = len(self._tokenizer.encode(rendered.text).ids) + 1  # one more where the text's first token is split
+        room = self._max_length - fixed
+        if room < 8:
+            raise InputError(
+                f"query: its {fixed} tokens leave no room for a memory in the model's {self._max_length}; shorten it"
+            )
+        return room
+
+    def offsets(self, text: str) -> list[tuple[int, int]]:
+        return offsets(self._tokenizer, text)
+
+    def score(
+        self,
+        query: str,
+        passages: Sequence[Passage],
+        *,
+        instruction: str | None = None,
+        deadline: float | None = None,
+    ) -> Scores:
+        scores = np.full(len(passages), np.nan)
+        pairs = self._join(query, passages, instruction)
+        lengths = [len(ids) for ids, _ in pairs]
+        batches = (
+            pack(lengths, self.token_budget, self._most)
+            if deadline is None
+            else pack_in_order(lengths, max(self.token_budget // 4, 1), self._most)
+        )
+
+        def run(batch: list[int]) -> None:
+            if deadline is None or time.monotonic() < deadline:
+                scores[batch] = self._run([pairs[position] for position in batch])
+
+        try:
+            if len(batches) == 1 or self.threads == 1:
+                for batch in batches:
+                    run(batch)
+            else:
+                list(self._workers.map(run, batches))
+        except ScorerError:
+            raise
+        except Exception as error:  # onnxruntime's errors share no base; whichever it is, the model failed
+            raise ScorerError(f"{self.name}: scoring failed: {error}") from error
+        return scores
+
+    def close(self) -> None:
+        self._workers.shutdown(wait=True)
+        del self._session
+
+    def _join(self, query: str, passages: Sequence[Passage], instruction: str | None) -> list[tuple[Ids, Ids]]:
+        if self._layout is not None:
+            asked = encode(self._tokenizer, [query])[0]
+            return [self._layout.join(asked, passage.ready) for passage in passages]
+        stated = instruction or self._instruction
+        texts = [self._template.render(query, passage.text, stated).text for passage in passages]
+        encoded = self._tokenizer.encode_batch(texts)
+        return [(np.array(e.ids, dtype=np.int64), np.array(e.type_ids, dtype=np.int64)) for e in encoded]
+
+    def _run(self, pairs: Sequence[tuple[Ids, Ids]]) -> Scores:
+        longest = max(len(ids) for ids, _ in pairs)
+        if longest > self._max_length:
+            raise ScorerError(
+                f"{self.name}: an input of {longest} tokens is longer than the model's {self._max_length}"
+            )
+        shape = (len(pairs), longest)
+        ids, types, mask = (np.full(shape, fill, dtype=np.int64) for fill in (self._pad_id, 0, 0))
+        for row, (pair_ids, pair_types) in enumerate(pairs):
+            ids[row, : len(pair_ids)] = pair_ids
+            types[row, : len(pair_ids)] = pair_types
+            mask[row, : len(pair_ids)] = 1
+        feed = {"input_ids": ids, "attention_mask": mask, "token_type_ids": types}
+        (logits, *_) = self._session.run(None, {name: feed[name] for name in self._inputs})
+        return _one_score_a_row(np.asarray(logits, dtype=np.float64), self.name)
+
+
+def available_cores() -> int:
+    """Cores this process may use, which in a container or under taskset are fewer than the machine has."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _one_score_a_row(logits: Scores, name: str) -> Scores:
+    if logits.ndim == 1:
+        return logits
+    if logits.ndim == 2 and logits.shape[1] == 1:
+        return np.asarray(logits[:, 0])
+    if logits.ndim == 2 and logits.shape[1] == 2:
+        return np.asarray(logits[:, 1] - logits[:, 0])  # two classes: the log-odds of the second
+    raise ScorerError(f"{name}: expected one or two logits a pair, got an output of shape {logits.shape}")
+
+
+def _open_session(artefact: Artefact) -> ort.InferenceSession:
+    path = artefact.file("model.onnx", "onnx/model.onnx")
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.inter_op_num_threads = 1
+    options.enable_mem_pattern = False  # shapes differ from batch to batch
+    options.log_severity_level = 3
+    try:
+        return ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # onnxruntime's errors share no base
+        raise ArtefactError(f"{path}: cannot be loaded as an ONNX model: {error}") from None
+
+
+def _checked_inputs(artefact: Artefact, session: ort.InferenceSession) -> list[str]:
+    names = [entry.name for entry in session.get_inputs()]
+    unknown = set(names) - _KNOWN_INPUTS
+    if unknown or "input_ids" not in names:
+        raise ArtefactError(
+            f"{artefact.path}: expected a model with the inputs input_ids, attention_mask and perhaps token_type_ids, "
+            f"got {', '.join(names)}"
+        )
+    return names
+
+
+def _pad_id(artefact: Artefact, id_of: object) -> int:
+    config = artefact.path / "config.json"
+    stated = json.loads(config.read_text(encoding="utf-8")).get("pad_token_id") if config.is_file() else None
+    if isinstance(stated, int):
+        return stated
+    found = (id_of(token) for token in ("[PAD]", "<pad>", "<|endoftext|>"))  # type: ignore[operator]
+    return next((token_id for token_id in found if token_id is not None), 0)

@@ -1,0 +1,48 @@
+"""Words of a text, for everything lexical: BM25, similarity of memories, features."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+_WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)?")
+
+STOPWORDS = frozenset(
+    "a about after all also am an and any are as at be been being but by can could did do does doing for from had has "
+    "have having he her hers him his how i if in into is it its just me my no not of on or our ours own same she "
+    "should so some such than that the their theirs them then there these they this those to too very was we were what "
+    "when where which while who whom why will with would you your yours i'm i've it's that's don't didn't".split()
+)
+
+
+def words(text: str) -> list[str]:
+    """Lower-case words, in order."""
+    return _WORD.findall(text.lower())
+
+
+def terms(text: str) -> list[str]:
+    """Stemmed words without stopwords, in order. A text of stopwords alone keeps them."""
+    found = words(text)
+    return [stem(word) for word in found if word not in STOPWORDS] or [stem(word) for word in found]
+
+
+@lru_cache(maxsize=200_000)
+def stem(word: str) -> str:
+    """A light English stemmer: plurals, -ing, -ed, -ly and a final e or y, never below three letters."""
+    word = word.removesuffix("'s").removesuffix("’s")
+    if len(word) > 4 and word.endswith("ies"):
+        word = word[:-3] + "y"
+    elif len(word) > 4 and word.endswith(("sses", "xes", "ches", "shes")):
+        word = word[:-2]
+    elif len(word) > 3 and word.endswith("s") and not word.endswith(("ss", "us", "is")):
+        word = word[:-1]
+    for ending in ("ing", "ed", "ly"):
+        base = word.removesuffix(ending)
+        if base != word and len(base) >= 3 and re.search("[aeiouy]", base):
+            word = base[:-1] if ending != "ly" and base[-1] == base[-2] and base[-1] not in "lsz" else base
+            break
+    if len(word) > 3 and word.endswith("e"):
+        word = word[:-1]
+    if len(word) > 3 and word.endswith("y"):
+        word = word[:-1] + "i"
+    return word
