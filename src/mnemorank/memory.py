@@ -102,6 +102,16 @@ class Memory:
             return _from_mapping(value, field, _Reader(where, on_error, report))
         raise InputError(f"{where}: expected a string, a dict or a Memory, got {type(value).__name__}")
 
+    def to_dict(self) -> dict[str, Any]:
+        """The fields that are set, as JSON values; `Memory.of` reads them back."""
+        record: dict[str, Any] = {}
+        for name in FIELDS:
+            value = getattr(self, name)
+            if value is None or value == () or value == {}:
+                continue
+            record[name] = str(value) if isinstance(value, Moment) else value
+        return {**record, **({"entities": list(self.entities)} if self.entities else {})}
+
     def with_score(self, first_stage_score: float | None) -> Memory:
         return replace(self, first_stage_score=first_stage_score)
 

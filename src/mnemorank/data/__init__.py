@@ -1,0 +1,1 @@
+"""Data for training and evaluation: our own record formats, and the loaders of public benchmarks."""

@@ -1,0 +1,158 @@
+"""What training and evaluation run on: a query with labelled candidates. Triplets and graded pairs convert to it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mnemorank.errors import InputError
+from mnemorank.files import read_json_lines
+from mnemorank.memory import Memory
+from mnemorank.moment import Moment
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """:param label: how relevant, 0 to 1; above 0 counts as relevant in binary measures unless a loader says otherwise."""
+
+    memory: Memory
+    label: float
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A query and its candidates.
+
+    :param id: unique in its file.
+    :param group: what must not be split between train and test: the persona, conversation or query.
+    :param kind: the question type, for reports by type.
+    :param answerable: False where no candidate answers by design, for abstention.
+    """
+
+    id: str
+    query: str
+    candidates: tuple[Candidate, ...]
+    query_time: Moment | None = None
+    group: str | None = None
+    source: str | None = None
+    kind: str | None = None
+    answerable: bool = True
+
+    @property
+    def memories(self) -> list[Memory]:
+        return [candidate.memory for candidate in self.candidates]
+
+    @property
+    def labels(self) -> list[float]:
+        return [candidate.label for candidate in self.candidates]
+
+
+@dataclass(frozen=True, slots=True)
+class Triplet:
+    """R0's record: for the query, `positive` is right and `negative` is not."""
+
+    query: str
+    positive: Memory
+    negative: Memory
+
+
+def read_lists(path: Path) -> Iterator[Example]:
+    """Our `lists` format, an example a line."""
+    for number, (where, record) in enumerate(read_json_lines(path)):
+        candidates = record.get("candidates")
+        if not isinstance(candidates, list) or not candidates:
+            raise InputError(f"{where}: candidates: expected a list with at least one candidate")
+        time = record.get("query_time")
+        yield Example(
+            id=str(record.get("id", number)),
+            query=text_of(record, "query", where),
+            candidates=tuple(_candidate(item, f"{where}: candidate {i}") for i, item in enumerate(candidates)),
+            query_time=_moment(time, f"{where}: query_time") if time else None,
+            group=record.get("group"),
+            source=record.get("source"),
+            kind=record.get("kind"),
+            answerable=record.get("answerable", True) is not False,
+        )
+
+
+def read_triplets(path: Path) -> Iterator[Triplet]:
+    """R0's record, a triplet a line."""
+    for where, record in read_json_lines(path):
+        sides = {}
+        for side in ("positive", "negative"):
+            if not isinstance(record.get(side), (dict, str)):
+                raise InputError(f"{where}: {side}: expected a memory, got {record.get(side)!r:.60}")
+            sides[side] = Memory.of(record[side], where=f"{where}: {side}")
+        yield Triplet(text_of(record, "query", where), **sides)
+
+
+def triplet_examples(triplets: Iterable[Triplet]) -> Iterator[Example]:
+    """Each triplet as an example of two candidates, grouped by query."""
+    for number, triplet in enumerate(triplets):
+        pair = Candidate(triplet.positive, 1.0), Candidate(triplet.negative, 0.0)
+        yield Example(str(number), triplet.query, pair, group=triplet.query, source="triplets")
+
+
+def read_graded(path: Path) -> Iterator[Example]:
+    """Graded pairs (`query`, memory fields, `label`, `group`), gathered into one example a query, in file order."""
+    gathered: dict[str, list[Candidate]] = {}
+    groups: dict[str, str | None] = {}
+    for where, record in read_json_lines(path):
+        query = text_of(record, "query", where)
+        fields = {key: value for key, value in record.items() if key not in ("query", "group", "label")}
+        gathered.setdefault(query, []).append(Candidate(Memory.of(fields, where=where), label_of(record, where)))
+        groups.setdefault(query, record.get("group"))
+    for number, (query, candidates) in enumerate(gathered.items()):
+        yield Example(str(number), query, tuple(candidates), group=groups[query] or query, source="graded")
+
+
+def write_lists(examples: Iterable[Example], path: Path) -> None:
+    """Write examples in our `lists` format."""
+    with path.open("w", encoding="utf-8") as stream:
+        for example in examples:
+            stream.write(json.dumps(_example_record(example), ensure_ascii=False) + "\n")
+
+
+def text_of(record: Mapping[str, Any], key: str, where: str) -> str:
+    value = record.get(key)
+    if not isinstance(value, str) or not value.strip():
+        raise InputError(f"{where}: {key}: expected a string that is not empty, got {value!r:.60}")
+    return value
+
+
+def label_of(record: Mapping[str, Any], where: str) -> float:
+    label = record.get("label")
+    if not isinstance(label, (int, float)) or not 0 <= label <= 1:
+        raise InputError(f"{where}: label: expected a number from 0 to 1, got {label!r:.60}")
+    return float(label)
+
+
+def _candidate(item: object, where: str) -> Candidate:
+    if not isinstance(item, dict):
+        raise InputError(f"{where}: expected an object, got {type(item).__name__}")
+    fields = {key: value for key, value in item.items() if key != "label"}
+    return Candidate(Memory.of(fields, where=where), label_of(item, where))
+
+
+def _moment(value: object, where: str) -> Moment:
+    try:
+        return Moment.parse(value)
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from None
+
+
+def _example_record(example: Example) -> dict[str, Any]:
+    record: dict[str, Any] = {
+        "id": example.id,
+        "query": example.query,
+        "query_time": str(example.query_time) if example.query_time else None,
+        "group": example.group,
+        "source": example.source,
+        "kind": example.kind,
+        "answerable": None if example.answerable else False,
+        "candidates": [{**c.memory.to_dict(), "label": c.label} for c in example.candidates],
+    }
+    return {key: value for key, value in record.items() if value is not None}
