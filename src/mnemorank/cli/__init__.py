@@ -1,0 +1,76 @@
+"""The command line: one module a command, imported only when it is used."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Protocol, cast
+
+from mnemorank._version import __version__
+from mnemorank.errors import ArtefactError, InputError, MissingExtraError, MnemorankError
+
+COMMANDS = ("demo", "rerank", "score", "models")
+
+
+class Command(Protocol):
+    """What a command's module offers.
+
+    :param HELP: one line for the list of commands.
+    :param EXAMPLE: a command line that works, shown by --help.
+    """
+
+    HELP: str
+    EXAMPLE: str
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None: ...
+
+    def run(self, arguments: argparse.Namespace) -> int | None: ...
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command and return its exit code: 0 done, 1 failed, 2 bad usage or input."""
+    arguments = build_parser().parse_args(argv)
+    try:
+        return arguments.run(arguments) or 0
+    except (InputError, ArtefactError, MissingExtraError) as error:
+        return _fail(error, 2)
+    except MnemorankError as error:
+        return _fail(error, 1)
+    except BrokenPipeError:
+        # The reader of a pipe (head) has what it wanted; Python must not complain at exit.
+        with contextlib.suppress(OSError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        return _fail("interrupted", 130)
+
+
+def build_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="mnemorank",
+        description="The reranker for agent memory.",
+        epilog="Example: mnemorank rerank 'where does Ruby work now?' memories.jsonl --top-k 5",
+    )
+    parser.add_argument("--version", action="version", version=f"mnemorank {__version__}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for name in COMMANDS:
+        command = cast(Command, import_module(f"mnemorank.cli.{name}"))
+        sub = commands.add_parser(
+            name,
+            help=command.HELP,
+            description=command.HELP,
+            epilog=f"Example:\n  {command.EXAMPLE}",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        command.add_arguments(sub)
+        sub.set_defaults(run=command.run)
+    return parser
+
+
+def _fail(error: object, code: int) -> int:
+    print("mnemorank: " + " ".join(str(error).split()), file=sys.stderr)
+    return code

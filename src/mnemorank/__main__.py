@@ -1,0 +1,5 @@
+import sys
+
+from mnemorank.cli import main
+
+sys.exit(main())

@@ -1,0 +1,92 @@
+"""What the commands print: tables on stdout, progress on stderr when a person watches."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import time
+import unicodedata
+from collections.abc import Iterable, Iterator, Sequence
+from typing import IO, Any, TypeVar
+
+T = TypeVar("T")
+
+
+def uses_colour(stream: IO[str]) -> bool:
+    return stream.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
+
+
+def paint(text: str, *codes: int, stream: IO[str] | None = None) -> str:
+    """The text in ANSI colours where the stream is a terminal."""
+    if not uses_colour(stream or sys.stdout):
+        return text
+    return f"\033[{';'.join(map(str, codes))}m{text}\033[0m"
+
+
+def terminal_width(most: int = 140) -> int:
+    return min(shutil.get_terminal_size((110, 24)).columns, most)
+
+
+def width(text: str) -> int:
+    """Columns that a text takes in a terminal."""
+    return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
+
+
+def shorten(text: str, columns: int) -> str:
+    """One line of at most so many columns, with an ellipsis where it was cut; control characters are dropped."""
+    line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    if width(line) <= columns:
+        return line
+    result = ""
+    for character in line:
+        if width(result + character) > columns - 1:
+            break
+        result += character
+    return result.rstrip() + "…"
+
+
+def pad(text: str, columns: int, right: bool = False) -> str:
+    space = " " * max(columns - width(text), 0)
+    return space + text if right else text + space
+
+
+def table(rows: Iterable[Sequence[object]], header: Sequence[str], right: Sequence[int] = ()) -> str:
+    """A plain table; the columns named in `right` are aligned right."""
+    cells = [[str(cell) for cell in row] for row in rows]
+    widths = [max(width(row[i]) for row in [list(header), *cells]) for i in range(len(header))]
+
+    def line(row: Sequence[str]) -> str:
+        return "  ".join(pad(cell, widths[i], i in right) for i, cell in enumerate(row)).rstrip()
+
+    return "\n".join([line(header), "  ".join("─" * w for w in widths), *(line(row) for row in cells)])
+
+
+def print_json(value: Any) -> None:
+    print(json.dumps(value, ensure_ascii=False, indent=2, allow_nan=False))
+
+
+def progress(items: Iterable[T], label: str, total: int | None = None) -> Iterator[T]:
+    """Yield the items, showing a bar with the time left on stderr; nothing at all when stderr is not a terminal."""
+    if not sys.stderr.isatty():
+        yield from items
+        return
+    count = total if total is not None else len(items) if isinstance(items, Sequence) else None
+    started = time.monotonic()
+    done = 0
+    for item in items:
+        yield item
+        done += 1
+        _draw(label, done, count, time.monotonic() - started)
+    print("\r\033[K", end="", file=sys.stderr, flush=True)
+
+
+def _draw(label: str, done: int, total: int | None, seconds: float) -> None:
+    if total:
+        filled = round(24 * done / total)
+        left = seconds / done * (total - done)
+        bar = f"{'━' * filled}{'╌' * (24 - filled)} {done}/{total}  {left:.0f} s left"
+    else:
+        bar = f"{done} done, {seconds:.0f} s"
+    print(f"\r\033[K{label} {bar}", end="", file=sys.stderr, flush=True)
