@@ -9,7 +9,7 @@ from mnemorank.moment import Moment
 from mnemorank.ranking.fuse import Fusion
 from mnemorank.ranking.select import Selection
 from mnemorank.reranker import Options, Reranker
-from mnemorank.results import Ranking, Result
+from mnemorank.results import Ranking, Result, Score
 
 __all__ = [
     "ArtefactError",
@@ -24,6 +24,7 @@ __all__ = [
     "Ranking",
     "Reranker",
     "Result",
+    "Score",
     "ScorerError",
     "Selection",
     "__version__",

@@ -33,7 +33,7 @@ from mnemorank.ranking.select import (
     within_budget,
 )
 from mnemorank.ranking.supersede import Supersession, asks_for_the_past, demote, find_superseded
-from mnemorank.results import Ranking, Result
+from mnemorank.results import Ranking, Result, Score
 
 logger = logging.getLogger(__name__)
 
@@ -133,6 +133,28 @@ class Reranker:
     ) -> Ranking:
         """`rerank` in a thread, so that the event loop stays free. Takes the same arguments."""
         return await asyncio.to_thread(partial(self.rerank, query, memories, **arguments))
+
+    def score(
+        self,
+        query: str,
+        memories: Iterable[str | Mapping[str, Any] | Memory],
+        *,
+        instruction: str | None = None,
+        field: str | None = None,
+    ) -> list[Score]:
+        """The model's own judgement of each memory, in the given order: no first stage, no factors, no neighbours.
+
+        Unlike `rerank`, this raises ScorerError when the model fails: there is no order to fall back on.
+        """
+        _check_request(query, None, None)
+        pool = read_memories(memories, field=field)
+        scored = self.model.score(query, pool, instruction=instruction)
+        manifest = scored.manifest
+        relevance = sigmoid(log_odds(scored.raw, manifest.score_kind, manifest.calibration))
+        return [
+            Score(None, None) if math.isnan(raw) else Score(float(chance), float(raw))
+            for chance, raw in zip(relevance, scored.raw, strict=True)
+        ]
 
     def close(self) -> None:
         self.model.close()

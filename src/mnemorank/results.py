@@ -47,6 +47,14 @@ class Result:
 
 
 @dataclass(frozen=True, slots=True)
+class Score:
+    """:param relevance: calibrated probability; both are None for an empty text."""
+
+    relevance: float | None
+    raw_score: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class Ranking(Sequence[Result]):
     """The results in order, best first.
 

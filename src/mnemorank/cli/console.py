@@ -74,10 +74,8 @@ def progress(items: Iterable[T], label: str, total: int | None = None) -> Iterat
         return
     count = total if total is not None else len(items) if isinstance(items, Sequence) else None
     started = time.monotonic()
-    done = 0
-    for item in items:
+    for done, item in enumerate(items, 1):
         yield item
-        done += 1
         _draw(label, done, count, time.monotonic() - started)
     print("\r\033[K", end="", file=sys.stderr, flush=True)
 

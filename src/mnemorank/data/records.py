@@ -16,7 +16,7 @@ from mnemorank.moment import Moment
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """:param label: how relevant, 0 to 1; above 0 counts as relevant in binary measures unless a loader says otherwise."""
+    """:param label: how relevant, 0 to 1; above 0 counts as relevant in binary measures."""
 
     memory: Memory
     label: float

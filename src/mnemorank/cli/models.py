@@ -1,0 +1,90 @@
+"""mnemorank models: what models there are, what one is, whether its files are whole."""
+
+from __future__ import annotations
+
+import argparse
+
+from mnemorank.cli.arguments import add_json
+
+HELP = "list, show or verify models"
+EXAMPLE = "mnemorank models show mini"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("action", choices=("list", "show", "verify"))
+    parser.add_argument("model", nargs="?", metavar="MODEL", help="bundled model, folder or hf:org/name")
+    add_json(parser)
+
+
+def run(arguments: argparse.Namespace) -> int | None:
+    return {"list": _list, "show": _show, "verify": _verify}[arguments.action](arguments)
+
+
+def _list(arguments: argparse.Namespace) -> None:
+    from mnemorank.artefact import bundled_models, load_artefact
+    from mnemorank.cli.console import print_json, table
+    from mnemorank.errors import InputError
+
+    if arguments.model:
+        raise InputError("models list takes no model; did you mean: mnemorank models show " + arguments.model)
+    found = [load_artefact(name) for name in bundled_models()]
+    if arguments.json:
+        print_json([{"name": a.manifest.name, "version": a.manifest.version, "bytes": _size(a.path)} for a in found])
+        return
+    rows = [
+        (
+            a.manifest.name,
+            a.manifest.version,
+            f"{_size(a.path) / 1e6:.1f} MB",
+            a.manifest.quantization,
+            a.manifest.format,
+        )
+        for a in found
+    ]
+    print(table(rows, ("name", "version", "size", "quantization", "format"), right=(2,)))
+
+
+def _show(arguments: argparse.Namespace) -> None:
+    from dataclasses import asdict
+
+    from mnemorank.artefact import load_artefact
+    from mnemorank.cli.console import print_json, table
+
+    artefact = load_artefact(arguments.model or "mini")
+    manifest = asdict(artefact.manifest)
+    if arguments.json:
+        print_json({**manifest, "fingerprint": artefact.fingerprint, "has_manifest": artefact.has_manifest})
+        return
+    plain = {key: value for key, value in manifest.items() if key not in ("recipe", "evaluation", "files")}
+    rows = [(key, _shown(value)) for key, value in plain.items() if value is not None]
+    rows += [(f"evaluation.{key}", _shown(value)) for key, value in artefact.manifest.evaluation.items()]
+    rows += [("fingerprint", artefact.fingerprint), ("size", f"{_size(artefact.path) / 1e6:.1f} MB")]
+    print(table(rows, ("field", "value")))
+    if not artefact.has_manifest:
+        print("\nThe folder has no mnemorank.json: these are the defaults for a plain Hugging Face folder.")
+
+
+def _verify(arguments: argparse.Namespace) -> int:
+    from mnemorank.artefact import load_artefact
+    from mnemorank.cli.console import print_json
+    from mnemorank.model import Model
+
+    artefact = load_artefact(arguments.model or "mini")
+    artefact.verify()
+    Model.load(arguments.model or "mini").close()
+    if arguments.json:
+        print_json({"model": artefact.manifest.name, "verified": sorted(artefact.manifest.files), "loads": True})
+    else:
+        checked = len(artefact.manifest.files)
+        print(f"{artefact.manifest.name}: {checked} files match their hashes, and the model loads")
+    return 0
+
+
+def _size(path: object) -> int:
+    from pathlib import Path
+
+    return sum(entry.stat().st_size for entry in Path(str(path)).rglob("*") if entry.is_file())
+
+
+def _shown(value: object) -> str:
+    return ", ".join(f"{k} {_shown(v)}" for k, v in value.items()) if isinstance(value, dict) else str(value)

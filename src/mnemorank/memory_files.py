@@ -1,0 +1,83 @@
+"""Memories from files: JSON Lines, a JSON array, or CSV; plain, .gz or .zst; `-` is standard input."""
+
+from __future__ import annotations
+
+import csv
+import json
+import logging
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from mnemorank.errors import InputError
+from mnemorank.files import open_text
+from mnemorank.memory import Memory, OnError, Report
+
+logger = logging.getLogger(__name__)
+
+
+def load_memories(
+    path: str | Path, *, field: str | None = None, on_error: OnError = "raise", report: Report = logger.warning
+) -> list[Memory]:
+    """Read the memories of a file. The kind is told by the name's ending, else by the first character.
+
+    :param field: the key or column that holds the text.
+    :param on_error: `skip` reports bad dates and numbers instead of raising.
+    """
+    name = "standard input" if str(path) == "-" else str(path)
+    stream = sys.stdin if str(path) == "-" else open_text(Path(path))
+    with stream:
+        try:
+            content = stream.read().removeprefix("\ufeff")
+        except (UnicodeDecodeError, EOFError, OSError) as error:
+            raise InputError(f"{name}: cannot be read as UTF-8 text: {error}") from None
+    records = _READERS[_kind(str(path), content)](content, name)
+    return [Memory.of(value, field=field, where=where, on_error=on_error, report=report) for where, value in records]
+
+
+def _kind(path: str, content: str) -> str:
+    for suffix in (".gz", ".zst"):
+        path = path.removesuffix(suffix)
+    by_name = {".jsonl": "lines", ".ndjson": "lines", ".csv": "csv"}.get(Path(path).suffix)
+    if by_name:
+        return by_name
+    first = content.lstrip()[:1]
+    if first in ("{", '"'):
+        return "lines"
+    return "array" if first == "[" or path.endswith(".json") else "csv"
+
+
+def _lines(content: str, name: str) -> Iterator[tuple[str, Any]]:
+    for number, line in enumerate(content.split("\n"), 1):
+        if not line.strip():
+            continue
+        try:
+            yield f"{name}:{number}", json.loads(line)
+        except json.JSONDecodeError as error:
+            raise InputError(f"{name}:{number}: not valid JSON: {error.msg} at column {error.colno}") from None
+
+
+def _array(content: str, name: str) -> Iterator[tuple[str, Any]]:
+    try:
+        values = json.loads(content)
+    except json.JSONDecodeError as error:
+        raise InputError(f"{name}:{error.lineno}: not valid JSON: {error.msg} at column {error.colno}") from None
+    if not isinstance(values, list):
+        raise InputError(f"{name}: expected a JSON array of memories, got {type(values).__name__}")
+    yield from ((f"{name}: memory {index}", value) for index, value in enumerate(values))
+
+
+def _csv(content: str, name: str) -> Iterator[tuple[str, Any]]:
+    rows = csv.DictReader(content.splitlines(keepends=True), strict=True)
+    try:
+        for row in rows:
+            if None in row or None in row.values():
+                columns = len(rows.fieldnames or ())
+                raise InputError(f"{name}:{rows.line_num}: the row does not have the header's {columns} columns")
+            yield f"{name}:{rows.line_num}", row
+    except csv.Error as error:
+        raise InputError(f"{name}:{rows.line_num}: not valid CSV: {error}") from None
+
+
+_READERS = {"lines": _lines, "array": _array, "csv": _csv}
