@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,22 @@ class Passage:
     text: str
     length: int
     ready: Any = None
+
+
+class Pair(NamedTuple):
+    """A passage with the query it is scored for."""
+
+    query: str
+    passage: Passage
+    instruction: str | None = None
+
+
+class Batch(NamedTuple):
+    """The size of a batch that was run: `padded` counts the tokens with the padding, `tokens` those without."""
+
+    pairs: int
+    tokens: int
+    padded: int
 
 
 class Scorer(Protocol):
@@ -60,4 +76,20 @@ class Scorer(Protocol):
 
     def close(self) -> None:
         """Give back the model's memory. A closed scorer may not score."""
+        ...
+
+
+@runtime_checkable
+class PairScorer(Protocol):
+    """A scorer that can also run pairs of different queries in one batch, as a server does.
+
+    :param on_batch: told of every batch that was run, if set.
+    """
+
+    token_budget: int
+    threads: int
+    on_batch: Callable[[Batch], None] | None
+
+    def score_pairs(self, pairs: Sequence[Pair], *, deadline: float | None = None) -> Scores:
+        """One raw score a pair, in order, as `Scorer.score` gives it."""
         ...

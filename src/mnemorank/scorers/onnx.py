@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -13,7 +13,7 @@ import onnxruntime as ort
 
 from mnemorank.artefact import Artefact
 from mnemorank.errors import ArtefactError, InputError, ScorerError
-from mnemorank.scorers.base import Passage, Scores
+from mnemorank.scorers.base import Batch, Pair, Passage, Scores
 from mnemorank.scorers.batching import pack, pack_in_order
 from mnemorank.scorers.tokens import Ids, PairLayout, encode, load_tokenizer, offsets
 from mnemorank.templates import templates
@@ -49,6 +49,7 @@ class OnnxScorer:
         self._pad_id = _pad_id(artefact, self._tokenizer.token_to_id)
         self._session = _open_session(artefact)
         self._inputs = _checked_inputs(artefact, self._session)
+        self.on_batch: Callable[[Batch], None] | None = None
         self._workers = ThreadPoolExecutor(self.threads, thread_name_prefix="mnemorank")
 
     def prepare(self, texts: Sequence[str]) -> list[Passage]:
@@ -78,9 +79,13 @@ class OnnxScorer:
         instruction: str | None = None,
         deadline: float | None = None,
     ) -> Scores:
-        scores = np.full(len(passages), np.nan)
-        pairs = self._join(query, passages, instruction)
-        lengths = [len(ids) for ids, _ in pairs]
+        return self.score_pairs([Pair(query, passage, instruction) for passage in passages], deadline=deadline)
+
+    def score_pairs(self, pairs: Sequence[Pair], *, deadline: float | None = None) -> Scores:
+        """`score` for pairs of different queries, which share batches."""
+        scores = np.full(len(pairs), np.nan)
+        inputs = self._join(pairs)
+        lengths = [len(ids) for ids, _ in inputs]
         batches = (
             pack(lengths, self.token_budget, self._most)
             if deadline is None
@@ -89,7 +94,7 @@ class OnnxScorer:
 
         def run(batch: list[int]) -> None:
             if deadline is None or time.monotonic() < deadline:
-                scores[batch] = self._run([pairs[position] for position in batch])
+                scores[batch] = self._run([inputs[position] for position in batch])
 
         try:
             if len(batches) == 1 or self.threads == 1:
@@ -107,12 +112,12 @@ class OnnxScorer:
         self._workers.shutdown(wait=True)
         del self._session
 
-    def _join(self, query: str, passages: Sequence[Passage], instruction: str | None) -> list[tuple[Ids, Ids]]:
+    def _join(self, pairs: Sequence[Pair]) -> list[tuple[Ids, Ids]]:
         if self._layout is not None:
-            asked = encode(self._tokenizer, [query])[0]
-            return [self._layout.join(asked, passage.ready) for passage in passages]
-        stated = instruction or self._instruction
-        texts = [self._template.render(query, passage.text, stated).text for passage in passages]
+            queries = list(dict.fromkeys(pair.query for pair in pairs))
+            asked = dict(zip(queries, encode(self._tokenizer, queries), strict=True))
+            return [self._layout.join(asked[pair.query], pair.passage.ready) for pair in pairs]
+        texts = [self._template.render(p.query, p.passage.text, p.instruction or self._instruction).text for p in pairs]
         encoded = self._tokenizer.encode_batch(texts)
         return [(np.array(e.ids, dtype=np.int64), np.array(e.type_ids, dtype=np.int64)) for e in encoded]
 
@@ -130,6 +135,8 @@ class OnnxScorer:
             mask[row, : len(pair_ids)] = 1
         feed = {"input_ids": ids, "attention_mask": mask, "token_type_ids": types}
         (logits, *_) = self._session.run(None, {name: feed[name] for name in self._inputs})
+        if self.on_batch is not None:
+            self.on_batch(Batch(len(pairs), int(mask.sum()), mask.size))
         return _one_score_a_row(np.asarray(logits, dtype=np.float64), self.name)
 
 
