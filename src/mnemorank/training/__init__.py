@@ -1,0 +1,1 @@
+"""Training: a recipe in, a model folder out. Needs the `train` extra."""

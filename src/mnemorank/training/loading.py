@@ -1,0 +1,108 @@
+"""Finding and reading recipes: TOML files, those that come with mnemorank, and changes made on the command line."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from mnemorank.errors import InputError
+from mnemorank.training.recipe import FeatureNoise, Lists, LossTable, Recipe, Source, Stage
+from mnemorank.training.tables import read_table
+
+
+def load_recipe(name: str | Path, changes: Sequence[str] = ()) -> Recipe:
+    """Read a recipe and check it.
+
+    :param name: a TOML file, or the name of a recipe that comes with mnemorank.
+    :param changes: `key=value` each, such as `model.base=/models/minilm` or `stage.0.epochs=2`.
+    """
+    path = find_recipe(name)
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise InputError(f"{path}: cannot be read as TOML: {error}") from None
+    for change in changes:
+        table = _changed(table, change)
+    return parse_recipe(table, where=path.name, name=path.stem)
+
+
+def parse_recipe(table: Mapping[str, Any], where: str = "recipe", name: str | None = None) -> Recipe:
+    """A recipe from tables; stages are filled up from the tables `train`, `data`, `loss`, `lists`, `features`."""
+    rest = {"name": name, **table} if name else dict(table)
+    shared = dict(rest.pop("train", {}))
+    shared |= {key: rest.pop(key) for key in ("data", "loss", "lists", "features") if key in rest}
+    stages = rest.pop("stage", [{}])
+    if not isinstance(stages, list) or not all(isinstance(stage, Mapping) for stage in stages) or not stages:
+        raise InputError(f"{where}: stage: expected a list of tables, [[stage]]")
+    rest["stage"] = [
+        {"name": f"stage-{i + 1}" if len(stages) > 1 else "train", **shared, **stage} for i, stage in enumerate(stages)
+    ]
+    if len(stages) == 1 and "stage" not in table:
+        _check_shared(shared, where)
+    recipe = read_table(Recipe, rest, where)
+    for i, stage in enumerate(recipe.stage):
+        for key in ("data", "loss"):
+            if not getattr(stage, key):
+                raise InputError(f"{where}: {key}: is required: at least one [[{key}]] for stage {i + 1}")
+    return recipe
+
+
+def find_recipe(name: str | Path) -> Path:
+    """The file of a recipe, given as a path or by the name of one that comes with mnemorank."""
+    path = Path(name).expanduser()
+    if path.is_file():
+        return path
+    shipped = shipped_recipes()
+    if str(name) in shipped:
+        return shipped[str(name)]
+    raise InputError(
+        f"no recipe {str(name)!r}: neither a file nor one of {', '.join(shipped) or 'the shipped recipes'}"
+    )
+
+
+def shipped_recipes() -> dict[str, Path]:
+    """The recipes that come with mnemorank: in the package when installed, beside `src` in a checkout."""
+    installed = Path(str(files("mnemorank"))) / "recipes"
+    folder = installed if installed.is_dir() else Path(__file__).parents[3] / "recipes"
+    return {path.stem: path for path in sorted(folder.glob("*.toml"))}
+
+
+def _check_shared(shared: Mapping[str, Any], where: str) -> None:
+    """Read the shared tables once under the names the user gave them, so that errors do not speak of stages."""
+    train = {key: value for key, value in shared.items() if key not in ("data", "loss", "lists", "features")}
+    read_table(Stage, train, f"{where}: train")
+    for key, kind in (("data", Source), ("loss", LossTable)):
+        tables = shared.get(key, [])
+        if not isinstance(tables, list):
+            raise InputError(f"{where}: {key}: expected a list of tables, [[{key}]]")
+        for i, table in enumerate(tables):
+            read_table(kind, table, f"{where}: {key}[{i}]")
+    read_table(Lists, shared.get("lists", {}), f"{where}: lists")
+    read_table(FeatureNoise, shared.get("features", {}), f"{where}: features")
+
+
+def _changed(table: Mapping[str, Any], change: str) -> dict[str, Any]:
+    key, equals, text = change.partition("=")
+    if not equals or not key.strip():
+        raise InputError(f"--set: expected key=value, got {change!r}")
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text
+    return _put(table, key.strip().split("."), value, key)  # type: ignore[no-any-return]
+
+
+def _put(node: Any, keys: list[str], value: object, whole: str) -> Any:
+    """A copy of the tables with one value changed; lists are entered by position."""
+    head, *rest = keys
+    if isinstance(node, list):
+        if not head.isdigit() or int(head) >= len(node):
+            raise InputError(f"--set: {whole}: expected a position from 0 to {len(node) - 1} in the place of {head!r}")
+        at = int(head)
+        return [*node[:at], _put(node[at], rest, value, whole) if rest else value, *node[at + 1 :]]
+    if not isinstance(node, Mapping):
+        raise InputError(f"--set: {whole}: {head!r} is inside of a value, not of a table")
+    return {**node, head: _put(node.get(head, {}), rest, value, whole) if rest else value}

@@ -1,0 +1,83 @@
+"""What a loss is: a function from the scores of a batch of lists to one number."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mnemorank.errors import InputError
+from mnemorank.registry import Registry
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredLists:
+    """A batch after the model's one forward pass.
+
+    :param scores: one logit a candidate, list after list.
+    :param labels: of the same shape, 0 to 1.
+    :param sizes: how many candidates each list has.
+    :param teacher: another model's logits, NaN where there are none.
+    """
+
+    scores: Tensor
+    labels: Tensor
+    sizes: tuple[int, ...]
+    teacher: Tensor
+
+    def positions(self) -> list[list[int]]:
+        """Each list as positions in the flat tensors."""
+        starts = [sum(self.sizes[:i]) for i in range(len(self.sizes))]
+        return [list(range(start, start + size)) for start, size in zip(starts, self.sizes, strict=True)]
+
+    def taught(self) -> Tensor:
+        """The teacher's logits, all of which must be there."""
+        if bool(self.teacher.isnan().any()):
+            raise InputError(
+                "loss: distillation needs a `teacher_score` in every candidate's metadata; "
+                "see mnemorank.data.distill for adding them"
+            )
+        return self.teacher
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """:param options: the dataclass of what a recipe may set under `loss.options`.
+    :param compute: takes the batch and an instance of `options`.
+    """
+
+    name: str
+    description: str
+    options: type
+    compute: Callable[[ScoredLists, Any], Tensor]
+
+
+losses: Registry[Loss] = Registry("loss")
+
+
+@dataclass(frozen=True, slots=True)
+class NoOptions:
+    """For losses without options."""
+
+
+def preferences(batch: ScoredLists) -> tuple[Tensor, Tensor]:
+    """Every pair of candidates of one list in which the first has the higher label, as positions."""
+    better: list[int] = []
+    worse: list[int] = []
+    labels = batch.labels.tolist()
+    for positions in batch.positions():
+        for i in positions:
+            for j in positions:
+                if labels[i] > labels[j]:
+                    better.append(i)
+                    worse.append(j)
+    device = batch.scores.device
+    return torch.tensor(better, dtype=torch.long, device=device), torch.tensor(worse, dtype=torch.long, device=device)
+
+
+def nothing(batch: ScoredLists) -> Tensor:
+    """A loss of zero that is still part of the graph, for batches that have nothing to teach."""
+    return batch.scores.sum() * 0.0

@@ -1,0 +1,30 @@
+"""Distillation of a whole list: KL divergence between the teacher's softmax over it and ours."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor
+
+from mnemorank.training.losses.base import Loss, ScoredLists, losses
+
+
+@dataclass(frozen=True, slots=True)
+class KlOptions:
+    """:param temperature: above 1, the teacher's finer distinctions count for more."""
+
+    temperature: float = 1.0
+
+
+def _compute(batch: ScoredLists, options: KlOptions) -> Tensor:
+    heat = options.temperature
+    terms = [
+        F.kl_div((ours / heat).log_softmax(0), (theirs / heat).log_softmax(0), reduction="sum", log_target=True)
+        for ours, theirs in zip(batch.scores.split(batch.sizes), batch.taught().split(batch.sizes), strict=True)
+    ]
+    return torch.stack(terms).mean() * heat**2
+
+
+losses.add(Loss("kl", "KL divergence from the teacher's softmax over the list", KlOptions, _compute))

@@ -1,0 +1,30 @@
+"""LambdaLoss: pairs of a list weighted by what swapping them would do to NDCG."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sentence_transformers.cross_encoder.losses import LambdaLoss
+from sentence_transformers.cross_encoder.losses.lambda_loss import NDCGLoss2PPScheme
+from torch import Tensor
+
+from mnemorank.training.losses.base import Loss, ScoredLists, losses
+from mnemorank.training.losses.scored import Scored
+
+
+@dataclass(frozen=True, slots=True)
+class LambdaOptions:
+    """:param k: only pairs with one of the top k count; None for all."""
+
+    k: int | None = None
+    sigma: float = 1.0
+
+
+def _compute(batch: ScoredLists, options: LambdaOptions) -> Tensor:
+    positions = batch.positions()
+    loss = LambdaLoss(Scored(batch.scores), NDCGLoss2PPScheme(), k=options.k, sigma=options.sigma, mini_batch_size=-1)
+    result: Tensor = loss([list(range(len(positions))), positions], list(batch.labels.split(batch.sizes)))
+    return result
+
+
+losses.add(Loss("lambda", "LambdaLoss with the NDCG-Loss2++ weights", LambdaOptions, _compute))
