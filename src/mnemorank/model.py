@@ -82,7 +82,7 @@ class Model:
 
         :param deadline: a `time.monotonic()` value; memories are then scored in the given order.
         """
-        readings = self._readings(query, memories, instruction)
+        readings = self.readings(query, memories, instruction)
         passages = [reading.passage for reading in readings]
         scores = self.scorer.score(query, passages, instruction=instruction, deadline=deadline)
         raw = np.full(len(memories), np.nan)
@@ -103,7 +103,7 @@ class Model:
     def close(self) -> None:
         self.scorer.close()
 
-    def _readings(self, query: str, memories: Sequence[Memory], instruction: str | None) -> list[_Reading]:
+    def readings(self, query: str, memories: Sequence[Memory], instruction: str | None = None) -> list[Reading]:
         """What to score: each memory whole, or the best windows of those that are too long. Empty ones are left out."""
         write = formats[self.manifest.format].write
         room = self.scorer.room(query, instruction)
@@ -117,7 +117,7 @@ class Model:
             reading
             for i in filled
             for reading in (
-                self._read_windows(i, long[i][0], chosen[i], limit) if i in long else [_Reading(i, whole[i])]
+                self._read_windows(i, long[i][0], chosen[i], limit) if i in long else [Reading(i, whole[i])]
             )
         ]
 
@@ -143,7 +143,7 @@ class Model:
             done += len(spans)
         return chosen
 
-    def _read_windows(self, owner: int, written: Formatted, spans: list[Span], limit: int) -> list[_Reading]:
+    def _read_windows(self, owner: int, written: Formatted, spans: list[Span], limit: int) -> list[Reading]:
         windows = [written.body[slice(*span)].strip() for span in spans]
         passages = self.scorer.prepare([written.before + window + written.after for window in windows])
         return [
@@ -152,10 +152,10 @@ class Model:
             for reading in self._fitting(owner, written, window, passage, limit)
         ]
 
-    def _fitting(self, owner: int, written: Formatted, window: str, passage: Passage, limit: int) -> list[_Reading]:
+    def _fitting(self, owner: int, written: Formatted, window: str, passage: Passage, limit: int) -> list[Reading]:
         """The window, or two halves of it: cut out of its text, a word may be tokenized longer than it was inside."""
         if passage.length <= limit or len(window) < 2:
-            return [_Reading(owner, passage, window)]
+            return [Reading(owner, passage, window)]
         tokens = self.scorer.offsets(window)
         halves = split(window, tokens, max((len(tokens) + 1) // 2, 1), overlap=0)
         if len(halves) < 2:
@@ -164,7 +164,7 @@ class Model:
 
 
 @dataclass(frozen=True, slots=True)
-class _Reading:
+class Reading:
     """A passage to score for the memory at `owner`, and the window's text if it is one of several."""
 
     owner: int
