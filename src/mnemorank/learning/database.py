@@ -1,0 +1,111 @@
+"""Opening the store's database: SQLite with a write-ahead log, or PostgreSQL."""
+
+from __future__ import annotations
+
+import secrets
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, Engine, create_engine, event, make_url, select
+from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
+
+from mnemorank.errors import InputError, MissingExtraError
+from mnemorank.learning import schema
+
+
+class Database:
+    """Connections for reading and for writing.
+
+    A transaction that `writing` leaves without an error is on disk as far as the process is concerned: no kill of it
+    loses the transaction. With SQLite a power cut may lose the last ones (`synchronous=NORMAL`), never damage the file.
+
+    :param url: a path or `sqlite:///PATH` for SQLite, `postgresql://…` for PostgreSQL.
+    """
+
+    def __init__(self, url: str | Path) -> None:
+        self.engine = _engine(url)
+        self._writes = self.engine.execution_options(mnemorank_write=True)
+        # SQLite takes one writer at a time; threads that queue here do not poll for its lock.
+        self._one_writer = threading.Lock() if self.engine.dialect.name == "sqlite" else None
+        try:
+            with self.writing() as connection:
+                schema.migrate(connection)
+                self.salt = _salt(connection)
+        except DBAPIError as error:
+            self.engine.dispose()
+            raise InputError(f"store: cannot open {self.engine.url!r}: {error.orig}") from None
+        except BaseException:
+            self.engine.dispose()
+            raise
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        with self.engine.connect() as connection:
+            yield connection
+
+    @contextmanager
+    def writing(self) -> Iterator[Connection]:
+        if self._one_writer is None:
+            with self._writes.begin() as connection:
+                yield connection
+        else:
+            with self._one_writer, self._writes.begin() as connection:
+                yield connection
+
+    def close(self) -> None:
+        self.engine.dispose()
+
+
+def _engine(url: str | Path) -> Engine:
+    text = str(url)
+    if "://" not in text:
+        text = f"sqlite:///{text}"
+    try:
+        parsed = make_url(text)
+        if parsed.drivername in ("postgres", "postgresql"):
+            parsed = parsed.set(drivername="postgresql+psycopg")
+        if parsed.get_backend_name() not in ("sqlite", "postgresql"):
+            raise InputError(f"store: expected a sqlite or postgresql URL, got {parsed!r}")
+        if parsed.get_backend_name() == "sqlite":
+            return _sqlite(parsed)
+        return create_engine(parsed, pool_pre_ping=True)
+    except (ArgumentError, NoSuchModuleError):
+        raise InputError("store: expected a path, sqlite:///PATH or postgresql://USER@HOST/NAME") from None
+    except ImportError as error:
+        raise MissingExtraError(f"store: PostgreSQL needs `pip install 'mnemorank[postgres]'` ({error})") from error
+
+
+def _sqlite(url: Any) -> Engine:
+    if url.database in (None, "", ":memory:"):
+        raise InputError("store: expected the path of a file; a store in memory would lose its events")
+    path = Path(url.database)
+    if not path.parent.is_dir():
+        raise InputError(f"store: the folder {path.parent} does not exist")
+    engine = create_engine(url, connect_args={"timeout": 30, "check_same_thread": False})
+
+    @event.listens_for(engine, "connect")
+    def _connect(connection: sqlite3.Connection, _record: object) -> None:
+        connection.isolation_level = None  # transactions are begun below, not by the driver
+        for pragma in ("journal_mode=WAL", "synchronous=NORMAL", "busy_timeout=30000", "secure_delete=ON"):
+            connection.execute(f"PRAGMA {pragma}")
+
+    @event.listens_for(engine, "begin")
+    def _begin(connection: Connection) -> None:
+        # A writer takes its lock at once: to upgrade a reader's later may deadlock with another process.
+        writes = connection.get_execution_options().get("mnemorank_write")
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+    return engine
+
+
+def _salt(connection: Connection) -> bytes:
+    """The key of the store's text hashes, so that nobody finds a text by hashing guesses without the store."""
+    found = connection.execute(select(schema.settings.c.value).where(schema.settings.c.name == "salt")).scalar()
+    if found is None:
+        found = secrets.token_hex(16)
+        connection.execute(schema.settings.insert().values(name="salt", value=found))
+    return bytes.fromhex(found)

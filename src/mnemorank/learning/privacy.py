@@ -1,0 +1,114 @@
+"""What may be stored, and in what form: redaction before anything is written."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from mnemorank.errors import InputError
+from mnemorank.memory import Memory
+from mnemorank.scorers.tokens import clean
+
+# Order matters: keys before numbers, so that the digits of a key are not taken for a telephone.
+PATTERNS: Mapping[str, str] = {
+    "key": (
+        r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)"
+        r"|\b(?:sk|pk|rk)[-_][A-Za-z0-9_-]{16,}"
+        r"|\bgh[pousr]_[A-Za-z0-9]{20,}|\bgithub_pat_[A-Za-z0-9_]{20,}|\bglpat-[A-Za-z0-9_-]{16,}"
+        r"|\bhf_[A-Za-z0-9]{20,}|\bxox[abpros]-[A-Za-z0-9-]{10,}|\b(?:AKIA|ASIA)[A-Z0-9]{16}\b"
+        r"|\bAIza[A-Za-z0-9_-]{30,}|\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*"
+        r"|(?i:\b(?:api[_-]?key|secret|token|passwor[dt]|passwd|bearer)\b\s*(?:[:=]|\bis\b)?\s*[\"']?)"
+        r"(?=[^\s\"']*\d)[^\s\"',;]{8,}"
+    ),
+    "email": r"[A-Za-z0-9._%+-]{1,64}@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)*\.[A-Za-z]{2,}",
+    "card": r"(?<![\w.-])(?:\d[ -]?){12,18}\d(?![\w-])",
+    "phone": (
+        r"(?<![\w.-])(?:\+|00)\d(?:[ ().-]{0,2}\d){6,14}(?!\w)"
+        r"|(?<![\w.-])\(?\d{2,5}\)?(?:[ .-]\d{2,5}){2,4}(?![\w-])"
+    ),
+}
+_DATE = re.compile(r"\d{4}[-./ ]\d{1,2}[-./ ]\d{1,2}|\d{1,2}[-./ ]\d{1,2}[-./ ]\d{4}")
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What the store keeps.
+
+    :param texts: keep the texts of shown memories. Off by default; without them mining needs a lookup by memory id.
+    :param queries: keep the texts of queries.
+    :param redact: which of the built-in PATTERNS are applied to every text before it is written.
+    :param patterns: more patterns, name → regular expression; a match becomes `[name]`.
+    :param retention_days: events older than this are deleted; None keeps them.
+    :param late_after_days: signals later than this after their event do not count.
+    :param test_tenants: tenants whose traffic is test traffic.
+    """
+
+    texts: bool = False
+    queries: bool = True
+    redact: tuple[str, ...] = tuple(PATTERNS)
+    patterns: Mapping[str, str] = field(default_factory=dict)
+    retention_days: float | None = 365.0
+    late_after_days: float = 30.0
+    test_tenants: tuple[str, ...] = ("test",)
+
+    def __post_init__(self) -> None:
+        unknown = set(self.redact) - set(PATTERNS)
+        if unknown:
+            raise InputError(f"redact: unknown pattern {min(unknown)!r}; there are: {', '.join(sorted(PATTERNS))}")
+        for name, days in (("retention_days", self.retention_days), ("late_after_days", self.late_after_days)):
+            if days is not None and not days > 0:
+                raise InputError(f"{name}: expected a number above 0, got {days!r}")
+
+
+class Redactor:
+    """Replaces what a policy forbids by a word that says what stood there."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._patterns = [(name, re.compile(PATTERNS[name], re.DOTALL)) for name in PATTERNS if name in policy.redact]
+        for name, pattern in policy.patterns.items():
+            try:
+                self._patterns.append((name, re.compile(pattern)))
+            except re.error as error:
+                raise InputError(f"patterns: {name}: not a regular expression: {error}") from None
+
+    def text(self, text: str) -> str:
+        text = storable(text)
+        for name, pattern in self._patterns:
+            text = pattern.sub(partial(_replacement, name), text)
+        return text
+
+    def maybe(self, text: str | None) -> str | None:
+        return None if text is None else self.text(text)
+
+    def memory(self, memory: Memory) -> Memory:
+        """The memory with its words redacted and without metadata, of which nothing is known."""
+        return replace(
+            memory,
+            text=self.text(memory.text),
+            context=self.maybe(memory.context),
+            speaker=self.maybe(memory.speaker),
+            entities=tuple(self.text(name) for name in memory.entities),
+            metadata={},
+        )
+
+
+def storable(text: str) -> str:
+    """The text without what a database refuses: lone surrogates and NUL."""
+    return clean(text).replace("\0", "\ufffd")
+
+
+def _replacement(name: str, match: re.Match[str]) -> str:
+    found = match[0]
+    if name == "phone" and _DATE.fullmatch(found):
+        return found  # 2024-03-05 looks like a number to dial
+    if name == "card" and not _passes_luhn(found):
+        return found
+    return f"[{name}]"
+
+
+def _passes_luhn(text: str) -> bool:
+    digits = [int(character) for character in reversed(text) if character.isdigit()]
+    doubled = (sum(divmod(2 * digit, 10)) for digit in digits[1::2])
+    return (sum(digits[::2]) + sum(doubled)) % 10 == 0

