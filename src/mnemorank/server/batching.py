@@ -1,0 +1,189 @@
+"""Dynamic batching: pairs of concurrent requests share the batches of one scorer."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Sequence
+
+import numpy as np
+
+from mnemorank.errors import ScorerError
+from mnemorank.scorers import Passage, Scorer
+from mnemorank.scorers.base import Pair, PairScorer, Scores
+from mnemorank.server.errors import DeadlineError
+from mnemorank.server.fair_queue import FairQueue, Job, Share
+from mnemorank.server.ticket import Ticket, current_ticket
+
+logger = logging.getLogger(__name__)
+
+
+class CountingScorer:
+    """A scorer that notes in the request's ticket what it cost. This is serving without batching.
+
+    :param scorer: closed with this one.
+    """
+
+    def __init__(self, scorer: Scorer) -> None:
+        self.name = scorer.name
+        self.scorer = scorer
+
+    @property
+    def waiting_pairs(self) -> int:
+        return 0
+
+    def prepare(self, texts: Sequence[str]) -> list[Passage]:
+        return self.scorer.prepare(texts)
+
+    def room(self, query: str, instruction: str | None = None) -> int:
+        return self.scorer.room(query, instruction)
+
+    def offsets(self, text: str) -> list[tuple[int, int]]:
+        return self.scorer.offsets(text)
+
+    def score(
+        self,
+        query: str,
+        passages: Sequence[Passage],
+        *,
+        instruction: str | None = None,
+        deadline: float | None = None,
+    ) -> Scores:
+        ticket = current_ticket.get() or Ticket()
+        ticket.check()
+        self._count(ticket, query, passages)
+        started = time.monotonic()
+        last = deadline if deadline is not None else ticket.deadline
+        scores = self.scorer.score(query, passages, instruction=instruction, deadline=last)
+        ticket.spend(0.0, time.monotonic() - started)
+        if deadline is None:
+            self._check_complete(scores, last)
+        return scores
+
+    def close(self) -> None:
+        self.scorer.close()
+
+    def _count(self, ticket: Ticket, query: str, passages: Sequence[Passage]) -> list[int]:
+        """Note the pairs in the ticket; returns their lengths (special tokens apart)."""
+        (asked,) = self.scorer.prepare([query])
+        lengths = [asked.length + passage.length for passage in passages]
+        ticket.count(len(lengths), sum(lengths))
+        return lengths
+
+    def _check_complete(self, scores: Scores, deadline: float | None) -> None:
+        if not np.isnan(scores).any():
+            return
+        if deadline is not None and time.monotonic() >= deadline:
+            raise DeadlineError("the request's time ran out before all documents were scored")
+        raise ScorerError(f"{self.name}: the model gave a score that is not a number")
+
+
+class BatchingScorer(CountingScorer):
+    """Queues the pairs of each call and scores them in rounds, fair between calls.
+
+    A round holds about one batch for each of the scorer's threads; the scorer packs it. Two rounds are under way at a
+    time, so that no core waits for the end of a round.
+
+    :param queue_pairs: how many pairs may wait before calls are refused with OverloadedError.
+    """
+
+    def __init__(self, scorer: Scorer, queue_pairs: int = 20_000) -> None:
+        super().__init__(scorer)
+        self._pair_scorer = scorer if isinstance(scorer, PairScorer) else None
+        threads = self._pair_scorer.threads if self._pair_scorer else 1
+        self.round_tokens = threads * (self._pair_scorer.token_budget if self._pair_scorer else 2048)
+        self._queue = FairQueue(queue_pairs)
+        self._dispatchers = [
+            threading.Thread(target=self._dispatch, name=f"mnemorank-round-{number}", daemon=True)
+            for number in range(min(threads, 2))
+        ]
+        for dispatcher in self._dispatchers:
+            dispatcher.start()
+
+    @property
+    def waiting_pairs(self) -> int:
+        return self._queue.pairs
+
+    def score(
+        self,
+        query: str,
+        passages: Sequence[Passage],
+        *,
+        instruction: str | None = None,
+        deadline: float | None = None,
+    ) -> Scores:
+        if not passages:
+            return np.zeros(0)
+        ticket = current_ticket.get() or Ticket()
+        lengths = self._count(ticket, query, passages)
+        last = deadline if deadline is not None else ticket.deadline
+        pairs = [Pair(query, passage, instruction) for passage in passages]
+        job = Job(pairs, lengths, deadline=last, in_order=deadline is not None)
+        with ticket.cancellable(job.stop):
+            self._queue.put(job)
+            try:
+                job.done.wait(None if last is None else max(last - time.monotonic(), 0.0))
+            finally:
+                job.stop()
+                self._queue.drop(job)
+        ended = time.monotonic()
+        begun = job.begun if job.begun is not None else ended
+        ticket.spend(begun - job.queued, ended - begun)
+        if job.error is not None:
+            raise job.error
+        if deadline is None:
+            self._check_complete(job.scores, last)
+        return job.scores.copy()
+
+    def close(self) -> None:
+        self._queue.close()
+        for dispatcher in self._dispatchers:
+            dispatcher.join()
+        super().close()
+
+    def _dispatch(self) -> None:
+        while (taken := self._queue.take(self.round_tokens)) is not None:
+            self._score_round(taken)
+
+    def _score_round(self, taken: Sequence[Share]) -> None:
+        live = [share for share in taken if share.job.is_live]
+        for share in taken:
+            if not share.job.is_live:
+                share.job.settle(share.positions, np.full(len(share.positions), np.nan))
+        if not live:
+            return
+        started = time.monotonic()
+        for share in live:
+            share.job.begun = share.job.begun or started
+        try:
+            self._settle(live)
+        except Exception as error:
+            # One request's pairs may be what fails; the others must not pay for it.
+            logger.warning("a round of %d requests failed and is scored request by request: %s", len(live), error)
+            for share in live:
+                try:
+                    self._settle([share])
+                except Exception as own_error:
+                    share.job.fail(own_error)
+        tokens = sum(share.job.lengths[position] for share in live for position in share.positions)
+        self._queue.note_speed(tokens, time.monotonic() - started)
+
+    def _settle(self, shares: Sequence[Share]) -> None:
+        scores = self._score_pairs([share.job.pairs[position] for share in shares for position in share.positions])
+        done = 0
+        for share in shares:
+            share.job.settle(share.positions, scores[done : done + len(share.positions)])
+            done += len(share.positions)
+
+    def _score_pairs(self, pairs: Sequence[Pair]) -> Scores:
+        if self._pair_scorer is not None:
+            return self._pair_scorer.score_pairs(pairs)
+        scores = np.full(len(pairs), np.nan)
+        groups: dict[tuple[str, str | None], list[int]] = {}
+        for position, pair in enumerate(pairs):
+            groups.setdefault((pair.query, pair.instruction), []).append(position)
+        for (query, instruction), positions in groups.items():
+            passages = [pairs[position].passage for position in positions]
+            scores[positions] = self.scorer.score(query, passages, instruction=instruction)
+        return scores

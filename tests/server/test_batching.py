@@ -1,0 +1,177 @@
+"""Pairs of concurrent requests in shared, fair rounds."""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+
+import numpy as np
+import pytest
+
+from mnemorank.artefact import load_artefact
+from mnemorank.errors import ScorerError
+from mnemorank.scorers.base import Batch
+from mnemorank.scorers.onnx import OnnxScorer
+from mnemorank.server.batching import BatchingScorer, CountingScorer
+from mnemorank.server.errors import DeadlineError, OverloadedError, RequestCancelledError
+from mnemorank.server.ticket import Ticket, current_ticket
+
+
+class GatedScorer(OnnxScorer):
+    """The real scorer behind a gate, so that a test decides when rounds run, and sees them."""
+
+    def __init__(self, folder, **options):
+        super().__init__(load_artefact(folder), **options)
+        self.gate = threading.Event()
+        self.rounds: list[list[str]] = []
+
+    def score_pairs(self, pairs, *, deadline=None):
+        self.gate.wait(20)
+        self.rounds.append([pair.query for pair in pairs])
+        if any("poison" in pair.query for pair in pairs):
+            raise ScorerError("poisoned")
+        return super().score_pairs(pairs, deadline=deadline)
+
+
+@pytest.fixture
+def gated(tiny_onnx):
+    scorer = GatedScorer(tiny_onnx, threads=1, token_budget=60)
+    yield scorer
+    scorer.gate.set()
+
+
+@pytest.fixture
+def batcher(gated):
+    batcher = BatchingScorer(gated, queue_pairs=100)
+    yield batcher
+    gated.gate.set()
+    batcher.close()
+
+
+def in_thread(pool, ticket, work):
+    def run():
+        current_ticket.set(ticket)
+        return work()
+
+    return pool.submit(copy_context().run, run)
+
+
+def wait_for(condition, seconds=10):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "did not happen in time"
+        time.sleep(0.005)
+
+
+def test_scores_are_those_of_the_scorer_alone_and_requests_share_batches(gated, batcher):
+    batches: list[Batch] = []
+    gated.on_batch = batches.append
+    texts = [["ruby works", "the cat", "ruby moved to berlin"], ["dog and cat", "berlin"], ["lisbon trip", "ruby"]]
+    queries = ["where does ruby work", "cat", "trip to lisbon"]
+    passages = [gated.prepare(each) for each in texts]
+    with ThreadPoolExecutor(4) as pool:
+        blocker = pool.submit(batcher.score, "the", gated.prepare(["the"]))
+        wait_for(lambda: batcher.waiting_pairs == 0 and blocker.running())
+        answers = [pool.submit(batcher.score, q, p) for q, p in zip(queries, passages, strict=True)]
+        wait_for(lambda: batcher.waiting_pairs == 7)
+        gated.gate.set()
+        results = [answer.result(10) for answer in answers]
+    assert [len(set(asked)) for asked in gated.rounds[1:2]] == [3]
+    assert max(batch.pairs for batch in batches) > 3
+    gated.on_batch = None
+    for query, own, result in zip(queries, passages, results, strict=True):
+        np.testing.assert_array_equal(result, gated.score(query, own))
+
+
+def test_a_large_request_does_not_starve_a_small_one(gated, batcher):
+    large, small = gated.prepare(["the cat and the dog"] * 90), gated.prepare(["ruby"] * 5)
+    with ThreadPoolExecutor(2) as pool:
+        slow = pool.submit(batcher.score, "large", large)
+        wait_for(lambda: batcher.waiting_pairs == 84)
+        quick = pool.submit(batcher.score, "small", small)
+        wait_for(lambda: batcher.waiting_pairs == 89)
+        gated.gate.set()
+        quick.result(10), slow.result(10)
+    asked = [query for one in gated.rounds for query in one]
+    assert asked.index("small") < 20
+    assert len(asked) - asked[::-1].index("small") < 30, "the small request was done long before the large one"
+
+
+def test_a_full_queue_refuses_and_says_when_to_come_back(gated, batcher):
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(batcher.score, "cat", gated.prepare(["the cat"] * 90))
+        wait_for(lambda: batcher.waiting_pairs > 0)
+        with pytest.raises(OverloadedError, match="queue_pairs = 100") as caught:
+            batcher.score("dog", gated.prepare(["the dog"] * 50))
+        assert caught.value.retry_after >= 1
+        gated.gate.set()
+        assert np.isfinite(first.result(10)).all()
+
+
+def test_a_request_larger_than_the_queue_is_taken_when_nothing_waits(gated, batcher):
+    gated.gate.set()
+    assert len(batcher.score("cat", gated.prepare(["the cat"] * 150))) == 150
+
+
+def test_cancelling_drops_what_waits(gated, batcher):
+    ticket = Ticket()
+    with ThreadPoolExecutor(2) as pool:
+        work = in_thread(pool, ticket, lambda: batcher.score("cat", gated.prepare(["the cat"] * 90)))
+        wait_for(lambda: batcher.waiting_pairs > 0)
+        ticket.cancel()
+        with pytest.raises(RequestCancelledError):
+            work.result(10)
+    assert batcher.waiting_pairs == 0
+    gated.gate.set()
+    batcher.score("dog", gated.prepare(["the dog"]))
+    assert sum(query == "cat" for one in gated.rounds for query in one) <= 20, "only the round that was under way"
+
+
+def test_a_deadline_is_kept_even_while_a_round_runs(gated, batcher):
+    started = time.monotonic()
+    scores = batcher.score("cat", gated.prepare(["the cat"] * 10), deadline=started + 0.2)
+    assert 0.15 < time.monotonic() - started < 2
+    assert np.isnan(scores).all()
+
+
+def test_a_ticket_out_of_time_is_an_error_where_no_partial_answer_was_asked_for(gated, batcher):
+    with ThreadPoolExecutor(1) as pool:
+        ticket = Ticket(deadline=time.monotonic() + 0.1)
+        work = in_thread(pool, ticket, lambda: batcher.score("cat", gated.prepare(["the cat"])))
+        with pytest.raises(DeadlineError):
+            work.result(10)
+
+
+def test_a_request_that_fails_does_not_fail_those_in_its_round(gated, batcher):
+    with ThreadPoolExecutor(3) as pool:
+        blocker = pool.submit(batcher.score, "the", gated.prepare(["the"]))
+        wait_for(lambda: batcher.waiting_pairs == 0 and blocker.running())
+        bad = pool.submit(batcher.score, "poison", gated.prepare(["ruby"]))
+        good = pool.submit(batcher.score, "ruby", gated.prepare(["ruby"]))
+        wait_for(lambda: batcher.waiting_pairs == 2)
+        gated.gate.set()
+        assert good.result(10).tolist() == [0.0]
+        with pytest.raises(ScorerError, match="poisoned"):
+            bad.result(10)
+
+
+def test_the_ticket_counts_pairs_tokens_and_time(gated, batcher):
+    gated.gate.set()
+    ticket = Ticket()
+    with ThreadPoolExecutor(1) as pool:
+        in_thread(pool, ticket, lambda: batcher.score("ruby", gated.prepare(["the cat", "the dog"]))).result(10)
+    assert (ticket.pairs, ticket.tokens) == (2, 6)
+    assert ticket.inference_seconds > 0
+    assert ticket.queue_seconds >= 0
+
+
+def test_without_batching_scores_and_counts_are_the_same(tiny_onnx):
+    scorer = CountingScorer(OnnxScorer(load_artefact(tiny_onnx)))
+    ticket = Ticket()
+    with ThreadPoolExecutor(1) as pool:
+        scores = in_thread(pool, ticket, lambda: scorer.score("ruby cat", scorer.prepare(["the cat", "ruby cat"])))
+        assert scores.result(10).tolist() == [0.0, 1.0]
+    assert (ticket.pairs, ticket.tokens) == (2, 8)
+    scorer.close()
