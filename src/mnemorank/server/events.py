@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Protocol
 from uuid import uuid4
 
+from mnemorank.memory import Memory
 from mnemorank.results import Ranking
 
 
@@ -18,6 +19,7 @@ class Shown:
     :param position: its place in the answer, from 0; `index` is its place in the request.
     :param text_hash: SHA-256 of the text; the text itself is for stores that may keep it.
     :param propensity: the chance that it stood at this position, below 1 where exploration swapped neighbours.
+    :param memory: the whole record, dates and all, for stores that may keep texts.
     """
 
     memory_id: str | None
@@ -30,6 +32,7 @@ class Shown:
     text_hash: str
     text: str
     propensity: float = 1.0
+    memory: Memory | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +43,7 @@ class RerankEvent:
     :param user: the end user, as the caller names them.
     :param model_version: `name@version+fingerprint` of the model that scored.
     :param test: test traffic, which learning leaves out.
+    :param query_time: the request's `now`, ISO 8601.
     """
 
     id: str
@@ -52,6 +56,7 @@ class RerankEvent:
     abstained: bool = False
     degraded: str | None = None
     test: bool = False
+    query_time: str | None = None
 
 
 class EventLog(Protocol):
@@ -75,6 +80,7 @@ def describe(
     tenant: str | None = None,
     user: str | None = None,
     test: bool = False,
+    query_time: str | None = None,
 ) -> RerankEvent:
     """The event of an answered rerank."""
     shown = tuple(
@@ -88,6 +94,7 @@ def describe(
             first_stage_score=result.memory.first_stage_score,
             text_hash=hashlib.sha256(result.text.encode("utf-8", "surrogatepass")).hexdigest(),
             text=result.text,
+            memory=result.memory,
         )
         for result in ranking
     )
@@ -102,4 +109,5 @@ def describe(
         abstained=ranking.abstained,
         degraded=ranking.degraded,
         test=test,
+        query_time=query_time,
     )
