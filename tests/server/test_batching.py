@@ -25,9 +25,11 @@ class GatedScorer(OnnxScorer):
     def __init__(self, folder, **options):
         super().__init__(load_artefact(folder), **options)
         self.gate = threading.Event()
+        self.entered = threading.Event()
         self.rounds: list[list[str]] = []
 
     def score_pairs(self, pairs, *, deadline=None):
+        self.entered.set()
         self.gate.wait(20)
         self.rounds.append([pair.query for pair in pairs])
         if any("poison" in pair.query for pair in pairs):
@@ -72,8 +74,8 @@ def test_scores_are_those_of_the_scorer_alone_and_requests_share_batches(gated, 
     queries = ["where does ruby work", "cat", "trip to lisbon"]
     passages = [gated.prepare(each) for each in texts]
     with ThreadPoolExecutor(4) as pool:
-        blocker = pool.submit(batcher.score, "the", gated.prepare(["the"]))
-        wait_for(lambda: batcher.waiting_pairs == 0 and blocker.running())
+        pool.submit(batcher.score, "the", gated.prepare(["the"]))
+        assert gated.entered.wait(10)
         answers = [pool.submit(batcher.score, q, p) for q, p in zip(queries, passages, strict=True)]
         wait_for(lambda: batcher.waiting_pairs == 7)
         gated.gate.set()
@@ -146,8 +148,8 @@ def test_a_ticket_out_of_time_is_an_error_where_no_partial_answer_was_asked_for(
 
 def test_a_request_that_fails_does_not_fail_those_in_its_round(gated, batcher):
     with ThreadPoolExecutor(3) as pool:
-        blocker = pool.submit(batcher.score, "the", gated.prepare(["the"]))
-        wait_for(lambda: batcher.waiting_pairs == 0 and blocker.running())
+        pool.submit(batcher.score, "the", gated.prepare(["the"]))
+        assert gated.entered.wait(10)
         bad = pool.submit(batcher.score, "poison", gated.prepare(["ruby"]))
         good = pool.submit(batcher.score, "ruby", gated.prepare(["ruby"]))
         wait_for(lambda: batcher.waiting_pairs == 2)
