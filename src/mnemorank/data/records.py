@@ -62,20 +62,28 @@ class Triplet:
 def read_lists(path: Path) -> Iterator[Example]:
     """Our `lists` format, an example a line."""
     for number, (where, record) in enumerate(read_json_lines(path)):
-        candidates = record.get("candidates")
-        if not isinstance(candidates, list) or not candidates:
-            raise InputError(f"{where}: candidates: expected a list with at least one candidate")
-        time = record.get("query_time")
-        yield Example(
-            id=str(record.get("id", number)),
-            query=text_of(record, "query", where),
-            candidates=tuple(_candidate(item, f"{where}: candidate {i}") for i, item in enumerate(candidates)),
-            query_time=_moment(time, f"{where}: query_time") if time else None,
-            group=record.get("group"),
-            source=record.get("source"),
-            kind=record.get("kind"),
-            answerable=record.get("answerable", True) is not False,
-        )
+        yield example_of(record, where, str(number))
+
+
+def example_of(record: Mapping[str, Any], where: str, default_id: str) -> Example:
+    """Read one record of the `lists` format.
+
+    :param where: how errors name it.
+    """
+    candidates = record.get("candidates")
+    if not isinstance(candidates, list) or not candidates:
+        raise InputError(f"{where}: candidates: expected a list with at least one candidate")
+    time = record.get("query_time")
+    return Example(
+        id=str(record.get("id", default_id)),
+        query=text_of(record, "query", where),
+        candidates=tuple(_candidate(item, f"{where}: candidate {i}") for i, item in enumerate(candidates)),
+        query_time=_moment(time, f"{where}: query_time") if time else None,
+        group=record.get("group"),
+        source=record.get("source"),
+        kind=record.get("kind"),
+        answerable=record.get("answerable", True) is not False,
+    )
 
 
 def read_triplets(path: Path) -> Iterator[Triplet]:
@@ -113,7 +121,7 @@ def write_lists(examples: Iterable[Example], path: Path) -> None:
     """Write examples in our `lists` format."""
     with path.open("w", encoding="utf-8") as stream:
         for example in examples:
-            stream.write(json.dumps(_example_record(example), ensure_ascii=False) + "\n")
+            stream.write(json.dumps(example_record(example), ensure_ascii=False) + "\n")
 
 
 def text_of(record: Mapping[str, Any], key: str, where: str) -> str:
@@ -144,7 +152,8 @@ def _moment(value: object, where: str) -> Moment:
         raise InputError(f"{where}: {error}") from None
 
 
-def _example_record(example: Example) -> dict[str, Any]:
+def example_record(example: Example) -> dict[str, Any]:
+    """An example as a record of the `lists` format."""
     record: dict[str, Any] = {
         "id": example.id,
         "query": example.query,
