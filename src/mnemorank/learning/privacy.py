@@ -101,7 +101,7 @@ def storable(text: str) -> str:
 
 def _replacement(name: str, match: re.Match[str]) -> str:
     found = match[0]
-    if name == "phone" and _DATE.fullmatch(found):
+    if name == "phone" and (_DATE.fullmatch(found) or not 7 <= sum(map(str.isdigit, found)) <= 15):
         return found  # 2024-03-05 looks like a number to dial
     if name == "card" and not _passes_luhn(found):
         return found

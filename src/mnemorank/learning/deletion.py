@@ -1,0 +1,210 @@
+"""Deletion that reaches what was made of the data, retention by age, and export of all data of a user."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from sqlalchemy import Connection, Select, and_, delete, func, or_, select, text, true
+
+from mnemorank.errors import InputError
+from mnemorank.learning import schema
+from mnemorank.learning.mining import named
+from mnemorank.learning.store import DAY, EventStore
+
+SCOPES = ("event", "memory", "user", "tenant", "age")
+
+
+@dataclass(frozen=True, slots=True)
+class Deletion:
+    """What a deletion removed.
+
+    :param subject: the store's keyed hash of what was named, so that the record itself tells nothing.
+    :param models: versions trained on removed examples → how many; to be retrained or rolled back by your own rules.
+    """
+
+    scope: str
+    subject: str
+    events: int = 0
+    signals: int = 0
+    examples: int = 0
+    models: dict[str, int] = field(default_factory=dict)
+    example_ids: tuple[str, ...] = ()
+    time: float = field(default_factory=time.time)
+
+    @property
+    def found_anything(self) -> bool:
+        return bool(self.events or self.signals or self.examples)
+
+
+def delete_event(store: EventStore, event_id: str) -> Deletion:
+    """Forget one event, its signals, and the examples made of it."""
+    chosen = select(schema.events.c.id).where(schema.events.c.id == event_id)
+    return _delete(store, "event", event_id, chosen, sources=[("event", event_id)])
+
+
+def delete_user(store: EventStore, user: str, tenant: str) -> Deletion:
+    """Forget what a user asked and every signal they gave, and the examples made of either."""
+    chosen = select(schema.events.c.id).where(schema.events.c.tenant == tenant, schema.events.c.actor == user)
+    theirs = and_(
+        schema.signals.c.actor == user,
+        schema.signals.c.event_id.in_(select(schema.events.c.id).where(schema.events.c.tenant == tenant)),
+    )
+    return _delete(store, "user", named(tenant, user), chosen, sources=[("actor", named(tenant, user))], signals=theirs)
+
+
+def delete_tenant(store: EventStore, tenant: str) -> Deletion:
+    """Forget everything of a tenant."""
+    chosen = select(schema.events.c.id).where(schema.events.c.tenant == tenant)
+    return _delete(store, "tenant", tenant, chosen, sources=[("tenant", tenant)])
+
+
+def delete_memory(store: EventStore, memory_id: str, tenant: str) -> Deletion:
+    """Forget that a memory was ever shown, the signals on it, and the examples that hold it."""
+    in_tenant = schema.shown.c.event_id.in_(select(schema.events.c.id).where(schema.events.c.tenant == tenant))
+    chosen = and_(schema.shown.c.memory_id == memory_id, in_tenant)
+    with store.database.reading() as connection:
+        rows = connection.execute(
+            select(schema.shown.c.event_id, schema.shown.c.position, schema.shown.c.text_hash).where(chosen)
+        ).all()
+    sources = [("memory", named(tenant, memory_id)), *(("text", row.text_hash) for row in rows)]
+    return _delete(store, "memory", named(tenant, memory_id), None, sources=sources, shown=chosen, tenant=tenant)
+
+
+def expire(store: EventStore, now: float | None = None) -> Deletion:
+    """Delete the events that are older than the policy's retention."""
+    days = store.policy.retention_days
+    if days is None:
+        return Deletion("age", "")
+    before = (time.time() if now is None else now) - days * DAY
+    chosen = select(schema.events.c.id).where(schema.events.c.time < before)
+    return _delete(store, "age", f"{days:g} days", chosen, from_events=True)
+
+
+def delete_by_scope(store: EventStore, scope: str, name: str, tenant: str) -> Deletion:
+    """:param scope: `event`, `memory`, `user` or `tenant`; the tenant itself is then the name."""
+    match scope:
+        case "event":
+            return delete_event(store, name)
+        case "memory":
+            return delete_memory(store, name, tenant)
+        case "user":
+            return delete_user(store, name, tenant)
+        case "tenant":
+            return delete_tenant(store, name)
+    raise InputError(f"scope: expected event, memory, user or tenant, got {scope!r}")
+
+
+def deletions(store: EventStore) -> list[Deletion]:
+    """All deletions on record, oldest first."""
+    with store.database.reading() as connection:
+        rows = connection.execute(select(schema.deletions).order_by(schema.deletions.c.id)).all()
+    return [
+        Deletion(r.scope, r.subject, r.events, r.signals, r.examples, json.loads(r.models), (), r.time) for r in rows
+    ]
+
+
+def export_user(store: EventStore, user: str, tenant: str) -> Iterator[dict[str, Any]]:
+    """All that is stored of a user: their events, signals on others' events, and examples made of either."""
+    for event, signals in store.events(tenant=tenant, test=None):
+        given = [asdict(signal) for signal in signals if signal.actor == user]
+        if event.user == user:
+            shown = [
+                {**asdict(entry), "memory": entry.memory.to_dict() if entry.memory else None} for entry in event.shown
+            ]
+            yield {"record": "event", **asdict(event), "shown": shown, "signals": [asdict(s) for s in signals]}
+        elif given:
+            yield {"record": "signals", "event_id": event.id, "signals": given}
+    table, sources = schema.examples, schema.example_sources
+    theirs = select(sources.c.example_id).where(sources.c.kind == "actor", sources.c.source == named(tenant, user))
+    with store.database.reading() as connection:
+        rows = connection.execute(select(table).where(table.c.id.in_(theirs)).order_by(table.c.id)).all()
+    for row in rows:
+        yield {"record": "example", **json.loads(row.record), "provenance": json.loads(row.provenance)}
+
+
+def _delete(
+    store: EventStore,
+    scope: str,
+    name: str,
+    events: Select[Any] | None,
+    *,
+    sources: list[tuple[str, str]] | None = None,
+    signals: Any = None,
+    shown: Any = None,
+    tenant: str | None = None,
+    from_events: bool = False,
+) -> Deletion:
+    """:param events: selects the ids of the events to delete.
+    :param from_events: find examples by their events instead of by named sources.
+    """
+    with store.database.writing() as connection:
+        examples = _examples(connection, sources or [], events if from_events else None, tenant)
+        models = _models(connection, examples)
+        _delete_examples(connection, examples)
+        on_memory = _signals_on(shown) if shown is not None else None
+        conditions = [c for c in (signals, on_memory) if c is not None]
+        if events is not None:
+            conditions.append(schema.signals.c.event_id.in_(events))
+        removed = connection.execute(delete(schema.signals).where(or_(*conditions))).rowcount
+        count = 0
+        if shown is not None:
+            count = connection.execute(delete(schema.shown).where(shown)).rowcount
+        if events is not None:
+            for table in (schema.shown, schema.shadow_scores):
+                connection.execute(delete(table).where(table.c.event_id.in_(events)))
+            count = connection.execute(delete(schema.events).where(schema.events.c.id.in_(events))).rowcount
+        subject = name if scope == "age" else store.text_hash(f"{scope}:{name}")
+        done = Deletion(scope, subject, count, removed, len(examples), models, tuple(examples))
+        if done.found_anything:
+            row = asdict(done)
+            del row["example_ids"]
+            connection.execute(schema.deletions.insert().values({**row, "models": json.dumps(models)}))
+    _forget_log_pages(store)
+    return done
+
+
+def _examples(
+    connection: Connection, sources: list[tuple[str, str]], events: Select[Any] | None, tenant: str | None
+) -> list[str]:
+    table = schema.example_sources
+    conditions = [and_(table.c.kind == kind, table.c.source == source) for kind, source in sorted(set(sources))]
+    if events is not None:
+        conditions.append(and_(table.c.kind == "event", table.c.source.in_(events)))
+    if not conditions:
+        return []
+    own = table.c.example_id.in_(select(schema.examples.c.id).where(schema.examples.c.tenant == tenant))
+    query = select(table.c.example_id).distinct().where(or_(*conditions), own if tenant is not None else true())
+    return sorted(connection.execute(query).scalars())
+
+
+def _models(connection: Connection, examples: list[str]) -> dict[str, int]:
+    table = schema.model_examples
+    rows = connection.execute(
+        select(table.c.version, func.count()).where(table.c.example_id.in_(examples)).group_by(table.c.version)
+    ).all()
+    return {str(row[0]): int(row[1]) for row in sorted(rows)}
+
+
+def _delete_examples(connection: Connection, examples: list[str]) -> None:
+    connection.execute(delete(schema.example_sources).where(schema.example_sources.c.example_id.in_(examples)))
+    connection.execute(delete(schema.examples).where(schema.examples.c.id.in_(examples)))
+
+
+def _signals_on(shown: Any) -> Any:
+    found = select(schema.shown.c.event_id).where(
+        shown,
+        schema.shown.c.event_id == schema.signals.c.event_id,
+        schema.shown.c.position == schema.signals.c.position,
+    )
+    return found.exists()
+
+
+def _forget_log_pages(store: EventStore) -> None:
+    """SQLite keeps what was written in its log until a checkpoint; deleted means gone from there too."""
+    if store.database.engine.dialect.name == "sqlite":
+        with store.database.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+            connection.execute(text("PRAGMA wal_checkpoint(TRUNCATE)"))

@@ -1,0 +1,47 @@
+"""Bootstrap: examples from a file of known answers, before there is any feedback."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from mnemorank.data.records import Example, read_graded, read_lists, read_triplets, triplet_examples
+from mnemorank.errors import InputError
+from mnemorank.files import read_json_lines
+from mnemorank.learning.events import DEFAULT_TENANT
+from mnemorank.learning.evidence import query_key
+from mnemorank.learning.mining import MinedExample, digest, split_of
+
+
+def read_any(path: Path) -> Iterator[Example]:
+    """Examples of a file in any of our formats: lists, triplets or graded pairs, told by its first record."""
+    first = next(iter(read_json_lines(path)), None)
+    if first is None:
+        raise InputError(f"{path}: has no records")
+    where, record = first
+    if "candidates" in record:
+        return read_lists(path)
+    if "positive" in record:
+        return triplet_examples(read_triplets(path))
+    if "label" in record:
+        return read_graded(path)
+    raise InputError(f"{where}: expected `candidates` (lists), `positive` (triplets) or `label` (graded pairs)")
+
+
+def mine_golden(path: Path, held_out: float, tenant: str = DEFAULT_TENANT) -> list[MinedExample]:
+    """The file's examples with a relevant candidate, as mined ones."""
+    mined = []
+    for number, example in enumerate(read_any(path), 1):
+        if not any(label > 0 for label in example.labels):
+            continue
+        named = replace(
+            example,
+            id=f"golden-{digest(path.name, str(number), example.query)}",
+            group=example.group or query_key(example.query),
+            source="golden",
+        )
+        provenance = {"origin": "golden", "file": path.name, "record": number}
+        sources = frozenset({("tenant", tenant), ("file", path.name)})
+        mined.append(MinedExample(named, tenant, split_of(example.query, held_out), provenance, sources))
+    return mined

@@ -1,0 +1,115 @@
+from pathlib import Path
+
+import pytest
+from learning_cases import make_event
+
+from mnemorank import InputError
+from mnemorank.learning import examples
+from mnemorank.learning.deletion import delete_by_scope, deletions, expire, export_user
+from mnemorank.learning.mining import mine
+from mnemorank.learning.propensity import Propensities
+from mnemorank.learning.signals import Signal
+from mnemorank.learning.store import DAY, EventStore
+
+QUERIES = ("Where does Ruby work?", "When is the dentist visit?", "Which database do we use?")
+
+
+@pytest.fixture
+def filled(store: EventStore) -> EventStore:
+    """Three queries of ann's in tenant t, with bob's signals on the second; a model trained on all examples."""
+    for number, query in enumerate(QUERIES):
+        texts = tuple(f"{query} text{i}" for i in range(3))
+        event_id = store.log(
+            make_event(query, texts, id=f"e{number}", tenant="t", user="ann", time=1000.0 * number + 1)
+        )
+        store.signal([Signal(event_id, "click", 1, actor="bob" if number == 1 else "ann", time=event_time(number))])
+    store.log(make_event("Where does Ruby work?", ("x", "y", "z"), id="other", tenant="u", user="ann", time=5000.0))
+    remine(store)
+    examples.record_training(store.database, "0002", [e.example.id for e in examples.load(store.database)])
+    return store
+
+
+def event_time(number: int) -> float:
+    return 1000.0 * number + 2
+
+
+def remine(store: EventStore) -> None:
+    examples.save(store.database, mine(store.events(), Propensities()).examples, "feedback")
+
+
+def test_examples_come_back_as_they_were_mined(filled):
+    mined = mine(filled.events(), Propensities()).examples
+    assert len(mined) == 3
+    assert sorted(examples.load(filled.database), key=lambda e: e.example.id) == sorted(
+        mined, key=lambda e: e.example.id
+    )
+    assert sum(examples.counts(filled.database).values()) == 3
+    assert len(examples.trained_on(filled.database, "0002")) == 3
+
+
+@pytest.mark.parametrize(
+    ("scope", "name", "events", "signals", "gone"),
+    [
+        ("event", "e0", 1, 1, {QUERIES[0]}),
+        ("user", "bob", 0, 1, {QUERIES[1]}),
+        ("user", "ann", 3, 3, set(QUERIES)),
+        ("tenant", "t", 3, 3, set(QUERIES)),
+        ("memory", "m-Which database do we use? text1", 1, 1, {QUERIES[2]}),
+        ("memory", "m-Which database do we use? text0", 1, 0, {QUERIES[2]}),
+    ],
+)
+def test_a_deletion_reaches_examples_and_is_recorded_for_models(filled, scope, name, events, signals, gone):
+    done = delete_by_scope(filled, scope, name, "t")
+    assert (done.events, done.signals, done.examples) == (events, signals, len(gone))
+    assert done.models == {"0002": len(gone)}
+    left = {entry.example.query for entry in examples.load(filled.database)}
+    assert left == set(QUERIES) - gone
+    remine(filled)
+    again = {entry.example.query for entry in examples.load(filled.database)}
+    # A memory that was only skipped leaves the example's other labels to be mined again, without it.
+    assert again == (left if scope != "memory" or name.endswith("text1") else left | gone & again)
+    for entry in examples.load(filled.database):
+        assert all(candidate.memory.id != name for candidate in entry.example.candidates)
+    (record,) = deletions(filled)
+    assert (record.scope, record.models) == (scope, done.models)
+    assert len(record.subject) == 32  # a keyed hash, not the name
+    assert filled.event("other") is not None
+
+
+def test_nothing_found_is_nothing_recorded(filled):
+    assert not delete_by_scope(filled, "user", "nobody", "t").found_anything
+    assert not delete_by_scope(filled, "memory", "m-x", "t").found_anything  # of another tenant
+    assert deletions(filled) == []
+    with pytest.raises(InputError, match="scope: expected event"):
+        delete_by_scope(filled, "world", "x", "t")
+
+
+def test_old_events_expire_with_their_examples(filled):
+    done = expire(filled, now=365 * DAY + 1500.0)
+    assert (done.events, done.examples, done.models) == (2, 2, {"0002": 2})
+    assert filled.event("e1") is None
+    assert filled.event("e2") is not None
+    assert expire(filled, now=365 * DAY + 1500.0).events == 0
+
+
+def test_a_user_gets_all_their_data(filled):
+    records = list(export_user(filled, "ann", "t"))
+    assert [record["record"] for record in records] == ["event"] * 3 + ["example"] * 3
+    assert records[0]["query"] == QUERIES[0]
+    assert records[0]["shown"][1]["memory"]["text"] == f"{QUERIES[0]} text1"
+    assert records[0]["signals"][0]["kind"] == "click"
+    of_bob = list(export_user(filled, "bob", "t"))
+    assert [record["record"] for record in of_bob] == ["signals", "example"]
+    assert list(export_user(filled, "nobody", "t")) == []
+
+
+def test_deleted_texts_are_gone_from_the_files(tmp_path: Path):
+    from mnemorank.learning.privacy import Policy
+
+    with EventStore(tmp_path / "events.db", Policy(texts=True)) as store:
+        store.log(make_event("keep this", ("kept text",), id="a"))
+        store.log(make_event("unforgettable question", ("unforgettable text",), id="b"))
+        delete_by_scope(store, "event", "b", "default")
+        raw = b"".join(path.read_bytes() for path in tmp_path.iterdir())
+    assert b"kept text" in raw
+    assert b"unforgettable" not in raw
