@@ -238,7 +238,7 @@ def _checked_range(
     was_given = [bool(raw.get(name)) for name in ("occurred_start", "occurred_end")]
     if was_given != [start is not None, end is not None]:
         return None, None
-    if start and end and end.end < start.start:
+    if start and end and end.is_before(start):
         read.problem(f"occurred_end: {end} is before occurred_start {start}")
         return None, None
     return start, end

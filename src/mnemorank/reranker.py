@@ -210,7 +210,7 @@ class _Moments:
             if not isinstance(time_range, Sequence) or isinstance(time_range, str) or len(time_range) != 2:
                 raise InputError(f"time_range: expected two dates, got {time_range!r:.60}")
             asked = moment("time_range", time_range[0]), moment("time_range", time_range[1])
-            if asked[1].end < asked[0].start:
+            if asked[1].is_before(asked[0]):
                 raise InputError(f"time_range: {asked[1]} is before {asked[0]}")
         return cls(
             now=present() if now is None else moment("now", now),

@@ -33,7 +33,7 @@ def log_odds(raw: Floats, kind: str, calibration: Calibration) -> Floats:
 
 
 def fit_platt(logits: Floats, labels: Floats, steps: int = 100) -> Calibration:
-    """Fit scale and bias by Newton's method on the logistic loss, with Platt's smoothed targets.
+    """Fit scale and bias by Newton's method with halved steps on the logistic loss, with Platt's smoothed targets.
 
     :param labels: 0 to 1. The scale is kept above 0, so that calibration never turns a ranking around.
     """
@@ -44,13 +44,21 @@ def fit_platt(logits: Floats, labels: Floats, steps: int = 100) -> Calibration:
     high, low = (positive + 1) / (positive + 2), 1 / (len(labels) - positive + 2)
     targets = low + labels * (high - low)
     design = np.stack([logits, np.ones_like(logits)], axis=1)
-    weights = np.array([1.0, 0.0])
+
+    def loss(weights: Floats) -> float:
+        odds = design @ weights
+        return float((np.logaddexp(0, odds) - targets * odds).sum())
+
+    weights = np.zeros(2)
     for _ in range(steps):
         predicted = sigmoid(design @ weights)
         gradient = design.T @ (predicted - targets)
         curvature = design.T @ (design * (predicted * (1 - predicted))[:, None]) + 1e-9 * np.eye(2)
         step = np.linalg.solve(curvature, gradient)
-        weights = weights - step * min(1.0, 10.0 / (np.abs(step).max() + 1e-12))
-        if np.abs(step).max() < 1e-10:
+        size = 1.0
+        while loss(weights - size * step) > loss(weights) and size > 1e-10:
+            size /= 2
+        weights = weights - size * step
+        if np.abs(size * step).max() < 1e-10:
             break
     return Calibration(scale=max(float(weights[0]), 1e-3), bias=float(weights[1]))

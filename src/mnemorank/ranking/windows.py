@@ -49,6 +49,24 @@ def split(text: str, tokens: Sequence[Span], room: int, overlap: float = 0.2) ->
         first = next((border for border in found if border is not None), back)
 
 
+def coarse_split(text: str, characters: int) -> list[Span]:
+    """Parts of at most so many characters that cover the text, ending on line, sentence or word borders if they can."""
+    spans: list[Span] = []
+    start = 0
+    while len(text) - start > characters:
+        window = text[start : start + characters]
+        end = characters
+        for pattern in (_TURN_END, _SENTENCE_END, _WORD_END):
+            borders = [match.end() for match in pattern.finditer(window, characters // 2)]
+            if borders:
+                end = borders[-1]
+                break
+        spans.append((start, start + end))
+        start += end
+    spans.append((start, len(text)))
+    return spans
+
+
 def best_windows(scores: NDArray[np.float64], most: int) -> list[int]:
     """Positions of the `most` best scores, in reading order; ties go to the earlier window."""
     chosen = np.argsort(-scores, kind="stable")[:most]

@@ -1,0 +1,87 @@
+import pytest
+
+from mnemorank import Memory, Moment
+from mnemorank.ranking.supersede import Supersession, asks_for_the_past, demote, find_superseded
+
+
+def fact(text, start, end=None, **more):
+    return Memory(
+        text, type="world", occurred_start=Moment.parse(start), occurred_end=Moment.parse(end) if end else None, **more
+    )
+
+
+OLD = fact("Ruby works as an engineer at Zenith", "2019", "2024-02", entities=("Ruby",))
+NEW = fact("Ruby works as an engineer at Aurora", "2024-03", entities=("Ruby",))
+
+
+def test_the_newer_state_replaces_the_older():
+    assert find_superseded([NEW, OLD]).stale == {1: 0}
+
+
+def test_other_people_other_contexts_and_events_replace_nothing():
+    other = fact("Tom works as an engineer at Aurora", "2024-03", entities=("Tom",))
+    assert not find_superseded([other, OLD]).stale
+    elsewhere = fact(NEW.text, "2024-03", context="Novel")
+    assert not find_superseded([elsewhere, fact(OLD.text, "2019", context="Work")]).stale
+    event = Memory(NEW.text, type="event", occurred_start=Moment(2024, 3))
+    assert not find_superseded([event, OLD]).stale
+
+
+def test_overlapping_coarse_dates_decide_nothing():
+    assert not find_superseded([fact(NEW.text, "2024"), fact(OLD.text, "2024-03")]).stale
+
+
+def test_a_stated_key_or_link_is_enough():
+    a = fact("tea", "2020", metadata={"key": "drink"})
+    b = fact("coffee", "2021", metadata={"key": "drink"})
+    assert find_superseded([a, b]).stale == {0: 1}
+    assert find_superseded([Memory("a", id="1"), Memory("b", id="2", metadata={"supersedes": "1"})]).stale == {0: 1}
+    assert find_superseded([Memory("a", id="1", metadata={"superseded_by": ["2"]}), Memory("b", id="2")]).stale == {
+        0: 1
+    }
+
+
+def test_a_circle_of_links_decides_nothing():
+    a = Memory("a", id="1", metadata={"supersedes": "2"})
+    b = Memory("b", id="2", metadata={"supersedes": "1"})
+    assert not find_superseded([a, b]).stale
+
+
+def test_as_of_leaves_out_what_came_later():
+    found = find_superseded([NEW, OLD], as_of=Moment(2022))
+    assert found.future == {0}
+    assert not found.stale
+
+
+def test_the_newest_of_a_chain_is_named():
+    oldest = fact("Ruby works as an engineer at Apex", "2015", "2018", entities=("Ruby",))
+    assert find_superseded([oldest, OLD, NEW]).stale == {0: 2, 1: 2}
+
+
+def test_demotion_puts_the_stale_right_below():
+    found = Supersession({0: 2})
+    assert demote([0, 1, 2, 3], found, [0.9, 0.8, 0.7, 0.6]) == [1, 2, 0, 3]
+
+
+def test_demotion_wants_a_relevant_successor():
+    assert demote([0, 1, 2], Supersession({0: 2}), [0.9, 0.8, 0.1]) == [0, 1, 2]
+
+
+def test_demotion_keeps_every_item_once_also_in_chains():
+    found = Supersession({0: 1, 1: 2}, frozenset({3}))
+    assert demote([3, 0, 1, 2, 4], found, [0.9, 0.9, 0.9, 0.9, 0.1]) == [2, 1, 0, 4, 3]
+
+
+@pytest.mark.parametrize("query", ["Where did Ruby work before?", "what was our database in 2019", "her former job"])
+def test_questions_about_the_past(query):
+    assert asks_for_the_past(query)
+
+
+@pytest.mark.parametrize("query", ["Where does Ruby work now?", "which database do we use", "current landlord"])
+def test_questions_about_the_present(query):
+    assert not asks_for_the_past(query)
+
+
+def test_a_large_pool_takes_no_quadratic_time():
+    pool = [fact(f"person{i} lives in town{i}", "2020") for i in range(20_000)]
+    assert not find_superseded(pool).stale

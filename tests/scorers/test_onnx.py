@@ -1,0 +1,106 @@
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import Tokenizer
+
+from mnemorank import ArtefactError, InputError, ScorerError
+from mnemorank.artefact import load_artefact
+from mnemorank.scorers.onnx import OnnxScorer
+
+QUERY = "where does ruby work now"
+POOL = ["ruby works at aurora labs", "the cat", "ruby does work", "a", "now now now ruby in berlin " * 3, "zenith"]
+
+
+@pytest.fixture(scope="module")
+def scorer(tiny_onnx):
+    with_two = OnnxScorer(load_artefact(tiny_onnx), threads=2, token_budget=40)
+    yield with_two
+    with_two.close()
+
+
+def test_equals_r0s_snippet(scorer, tiny_onnx):
+    """Tokenizer, session, three int64 inputs, one pair at a time."""
+    tokenizer = Tokenizer.from_file(str(tiny_onnx / "tokenizer.json"))
+    session = ort.InferenceSession(str(tiny_onnx / "model.onnx"))
+    expected = []
+    for text in POOL:
+        pair = tokenizer.encode(QUERY, text)
+        feed = {"input_ids": pair.ids, "attention_mask": pair.attention_mask, "token_type_ids": pair.type_ids}
+        (logits,) = session.run(["logits"], {name: np.array([ids], dtype=np.int64) for name, ids in feed.items()})
+        expected.append(logits[0, 0])
+    np.testing.assert_allclose(scorer.score(QUERY, scorer.prepare(POOL)), expected, atol=1e-6)
+
+
+@given(st.permutations(POOL), st.integers(20, 500))
+@settings(max_examples=20, deadline=None)
+def test_scores_do_not_depend_on_neighbours_order_or_budget(scorer, pool, budget):
+    alone = {text: scorer.score(QUERY, scorer.prepare([text]))[0] for text in POOL}
+    scorer.token_budget = budget
+    together = scorer.score(QUERY, scorer.prepare(pool))
+    np.testing.assert_allclose(together, [alone[text] for text in pool], atol=1e-6)
+
+
+def test_the_bundled_models_scores_do_not_depend_on_neighbours():
+    scorer = OnnxScorer(load_artefact("mini"))
+    alone = [scorer.score(QUERY, scorer.prepare([text]))[0] for text in POOL]
+    np.testing.assert_allclose(scorer.score(QUERY, scorer.prepare(POOL)), alone, atol=1e-4)
+    np.testing.assert_allclose(scorer.score(QUERY, scorer.prepare(POOL[::-1])), alone[::-1], atol=1e-4)
+
+
+def test_many_threads_at_once_agree(scorer):
+    passages = scorer.prepare(POOL)
+    expected = scorer.score(QUERY, passages)
+    with ThreadPoolExecutor(8) as threads:
+        for scores in threads.map(lambda _: scorer.score(QUERY, passages), range(64)):
+            np.testing.assert_array_equal(scores, expected)
+
+
+def test_a_past_deadline_scores_nothing_and_a_far_one_all(scorer):
+    passages = scorer.prepare(POOL)
+    assert np.isnan(scorer.score(QUERY, passages, deadline=time.monotonic() - 1)).all()
+    far = scorer.score(QUERY, passages, deadline=time.monotonic() + 60)
+    np.testing.assert_allclose(far, scorer.score(QUERY, passages), atol=1e-6)
+
+
+def test_room_is_what_the_query_leaves(scorer):
+    assert scorer.room("cat") == 64 - 3 - 1
+    with pytest.raises(InputError, match=r"query.*64"):
+        scorer.room("cat " * 70)
+
+
+def test_an_input_that_is_too_long_is_never_cut(scorer):
+    with pytest.raises(ScorerError, match="64"):
+        scorer.score(QUERY, scorer.prepare(["cat " * 100]))
+
+
+@pytest.mark.parametrize("bad", [{"threads": 0}, {"token_budget": 0}])
+def test_bad_options_are_named(tiny_onnx, bad):
+    with pytest.raises(InputError, match=next(iter(bad))):
+        OnnxScorer(load_artefact(tiny_onnx), **bad)
+
+
+def test_an_instruct_template_on_onnx_renders_one_text(tiny_onnx):
+    artefact = load_artefact(tiny_onnx)
+    scorer = OnnxScorer(replace(artefact, manifest=replace(artefact.manifest, template="instruct", max_length=400)))
+    # One segment only: the overlap model finds no second segment to count in.
+    assert scorer.score("ruby", scorer.prepare(["ruby"]))[0] == -1
+
+
+def test_foreign_inputs_are_refused(tiny_onnx, tmp_path):
+    import shutil
+
+    folder = tmp_path / "odd"
+    shutil.copytree(tiny_onnx, folder)
+    model = onnx.load(str(folder / "model.onnx"))
+    extra = onnx.helper.make_tensor_value_info("pixels", onnx.TensorProto.FLOAT, [1])
+    model.graph.input.append(extra)
+    onnx.save(model, str(folder / "model.onnx"))
+    with pytest.raises(ArtefactError, match="pixels"):
+        OnnxScorer(load_artefact(folder))

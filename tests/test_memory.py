@@ -1,0 +1,114 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mnemorank import InputError, Memory, Moment
+from mnemorank.memory import read_memories
+
+
+def test_from_a_string():
+    assert Memory.of("hello") == Memory("hello")
+
+
+def test_from_the_record_of_r0():
+    memory = Memory.of(
+        {
+            "text": "Ruby works at Aurora",
+            "occurred_start": "2024-03-11T00:00:00",
+            "occurred_end": None,
+            "type": "world",
+            "context": "",
+        }
+    )
+    assert memory == Memory("Ruby works at Aurora", type="world", occurred_start=Moment(2024, 3, 11))
+    assert memory.is_ongoing
+
+
+def test_field_names_of_other_stores():
+    memory = Memory.of({"content": "hi", "score": "0.5", "created_at": "2024", "memory_id": 7, "tags": ["a"]})
+    assert (memory.text, memory.first_stage_score, memory.id) == ("hi", 0.5, "7")
+    assert memory.mentioned_at == Moment(2024)
+    assert memory.metadata == {"tags": ["a"]}
+
+
+def test_the_text_field_may_be_named():
+    memory = Memory.of({"body": "right", "text": "wrong"}, field="body")
+    assert memory.text == "right"
+    assert memory.metadata == {"text": "wrong"}
+
+
+def test_nested_metadata_is_merged():
+    assert Memory.of({"text": "a", "metadata": {"key": "job"}, "x": 1}).metadata == {"key": "job", "x": 1}
+
+
+@pytest.mark.parametrize(
+    ("record", "named"),
+    [
+        ({"text": None}, "text"),
+        ({"text": 5}, "text"),
+        ({"title": "x"}, "title"),
+        ({"text": "a", "occurred_start": "soon"}, "occurred_start"),
+        ({"text": "a", "occurred_start": "2024", "occurred_end": "2023"}, "occurred_end"),
+        ({"text": "a", "confidence": 3}, "confidence"),
+        ({"text": "a", "trust": "high"}, "trust"),
+        ({"text": "a", "entities": 5}, "entities"),
+        ({"text": "a", "type": ["x"]}, "type"),
+    ],
+)
+def test_errors_name_record_and_field(record, named):
+    with pytest.raises(InputError, match=rf"memory 1: .*{named}"):
+        read_memories(["fine", record])
+
+
+def test_skip_reports_and_leaves_the_memory_timeless():
+    problems = []
+    record = {"text": "a", "occurred_start": "soon", "occurred_end": "2024"}
+    (memory,) = read_memories([record], on_error="skip", report=problems.append)
+    assert (memory.occurred_start, memory.occurred_end) == (None, None)
+    assert "memory 0" in problems[0]
+    assert "occurred_start" in problems[0]
+
+
+def test_skip_of_a_turned_range_leaves_no_half_of_it():
+    problems = []
+    record = {"text": "a", "occurred_start": "2024", "occurred_end": "2023"}
+    (memory,) = read_memories([record], on_error="skip", report=problems.append)
+    assert memory.date is None
+    assert len(problems) == 1
+
+
+def test_nan_scores_count_as_missing_and_are_reported():
+    problems = []
+    (memory,) = read_memories([{"text": "a", "score": float("nan")}], report=problems.append)
+    assert memory.first_stage_score is None
+    assert "NaN" in problems[0]
+
+
+@pytest.mark.parametrize("pool", ["a string", {"text": "a"}])
+def test_a_single_memory_is_not_a_pool(pool):
+    with pytest.raises(InputError, match="list"):
+        read_memories(pool)
+
+
+def test_the_callers_dict_is_not_changed():
+    record = {"text": "a", "metadata": {"x": 1}}
+    Memory.of(record)
+    assert record == {"text": "a", "metadata": {"x": 1}}
+
+
+moments = st.builds(lambda d: Moment.parse(d), st.dates())
+
+
+@given(
+    st.builds(
+        Memory,
+        text=st.text(),
+        id=st.none() | st.text(min_size=1),
+        mentioned_at=st.none() | moments,
+        entities=st.lists(st.text(min_size=1)).map(tuple),
+        trust=st.none() | st.floats(0, 1),
+        proof_count=st.none() | st.integers(0, 10**6),
+    )
+)
+def test_dict_round_trip(memory):
+    assert Memory.of(memory.to_dict()) == memory

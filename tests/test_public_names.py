@@ -1,0 +1,41 @@
+import subprocess
+import sys
+
+import mnemorank
+
+
+def test_the_public_names_are_these():
+    assert sorted(mnemorank.__all__) == [
+        "ArtefactError",
+        "Fusion",
+        "InputError",
+        "Memory",
+        "MissingExtraError",
+        "MnemorankError",
+        "Model",
+        "Moment",
+        "Options",
+        "Ranking",
+        "Reranker",
+        "Result",
+        "Score",
+        "ScorerError",
+        "Selection",
+        "__version__",
+        "format_memory",
+    ]
+
+
+def test_reranking_loads_none_of_the_optional_packages():
+    code = (
+        "import sys, mnemorank; mnemorank.Reranker().rerank('a', ['b']);"
+        "print([m for m in ('torch', 'transformers', 'fastapi', 'sqlalchemy', 'onnx', 'bm25s') if m in sys.modules])"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "[]"
+
+
+def test_import_alone_does_not_load_the_runtime():
+    code = "import sys, mnemorank; print('onnxruntime' in sys.modules, 'tokenizers' in sys.modules)"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.split() == ["False", "False"]
