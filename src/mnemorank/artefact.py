@@ -283,14 +283,13 @@ def _checked_value(key: str, value: object, path: Path) -> object:
 def _default_manifest(path: Path) -> Manifest:
     """What holds for a plain Hugging Face folder: text alone, pair template, logits, no calibration.
 
-    LoRA adapters and causal language models get the template of their reference system.
+    LoRA adapters, decoders and causal language models get the template of their reference system.
     """
     family = guess_family(path)
-    template = {"lora": "instruct", "yes-no": "yes-no"}.get(family, "pair")
     return Manifest(
         name=path.resolve().name,
         family=family,
-        template=template,
+        template=_guess_template(path, family),
         score_kind="probability" if family == "yes-no" else "logit",
         max_length=_max_length(path),
     )
@@ -301,7 +300,7 @@ def guess_family(path: Path) -> str:
     if (path / "model.onnx").is_file() or (path / "onnx" / "model.onnx").is_file():
         return "onnx"
     if (path / "adapter_config.json").is_file():
-        return "lora"
+        return "yes-no" if _read_json(path / "adapter_config.json").get("task_type") == "CAUSAL_LM" else "lora"
     config = _read_json(path / "config.json")
     if not config:
         raise ArtefactError(
@@ -309,6 +308,15 @@ def guess_family(path: Path) -> str:
         )
     architectures = config.get("architectures") or [""]
     return "yes-no" if str(architectures[0]).endswith("ForCausalLM") else "torch"
+
+
+def _guess_template(path: Path, family: str) -> str:
+    """The template of the reference system that the folder looks like; the probe tells where the guess was wrong."""
+    model_type = str(_read_json(path / "config.json").get("model_type", ""))
+    if family == "yes-no":
+        return {"qwen2": "mxbai", "gemma": "gemma", "gemma2": "gemma"}.get(model_type, "yes-no")
+    is_decoder = model_type.startswith(("qwen", "llama", "mistral", "gemma", "phi"))
+    return "instruct" if family == "lora" or is_decoder else "pair"
 
 
 def _max_length(path: Path) -> int:

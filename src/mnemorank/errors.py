@@ -19,3 +19,7 @@ class ScorerError(MnemorankError):
 
 class MissingExtraError(MnemorankError, ImportError):
     """An optional dependency is needed. The message says which extra to install."""
+
+
+class ProbeWarning(UserWarning):
+    """A model gets pairs wrong that any working reranker gets right. The message names the likely cause."""

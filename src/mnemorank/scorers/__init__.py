@@ -15,7 +15,7 @@ __all__ = ["Passage", "Scorer", "open_scorer"]
 _SCORERS = {
     "onnx": ("mnemorank.scorers.onnx", "OnnxScorer"),
     "torch": ("mnemorank.scorers.torch", "TorchScorer"),
-    "lora": ("mnemorank.scorers.torch", "LoraScorer"),
+    "lora": ("mnemorank.scorers.lora", "LoraScorer"),
     "yes-no": ("mnemorank.scorers.yes_no", "YesNoScorer"),
 }
 
