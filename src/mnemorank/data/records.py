@@ -30,6 +30,8 @@ class Example:
     :param group: what must not be split between train and test: the persona, conversation or query.
     :param kind: the question type, for reports by type.
     :param answerable: False where no candidate answers by design, for abstention.
+    :param missing: how many relevant memories exist that are not among the candidates.
+    :param pairs: positions of a right and a wrong candidate that the data sets against each other (triplets).
     """
 
     id: str
@@ -40,6 +42,8 @@ class Example:
     source: str | None = None
     kind: str | None = None
     answerable: bool = True
+    missing: int = 0
+    pairs: tuple[tuple[int, int], ...] = ()
 
     @property
     def memories(self) -> list[Memory]:

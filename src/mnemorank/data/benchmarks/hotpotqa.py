@@ -1,0 +1,65 @@
+"""HotpotQA (distractor) and 2WikiMultiHopQA: paragraphs with titles, supporting titles are relevant."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from mnemorank.data.benchmarks.base import Loader, labelled, loaders
+from mnemorank.data.records import Example, text_of
+from mnemorank.errors import InputError
+from mnemorank.files import read_json_records
+from mnemorank.memory import Memory
+
+
+def read(path: Path, source: str) -> Iterator[Example]:
+    """A question with its paragraphs, each as `title: sentences`."""
+    for number, (where, record) in enumerate(read_json_records(path)):
+        paragraphs = _paragraphs(record.get("context"), f"{where}: context")
+        titles = {title for title, _ in paragraphs}
+        supporting = _titles(record.get("supporting_facts"), f"{where}: supporting_facts")
+        memories = [Memory(f"{title}: {text}", id=title) for title, text in paragraphs]
+        yield Example(
+            id=str(record.get("_id", record.get("id", number))),
+            query=text_of(record, "question", where),
+            candidates=labelled(memories, (title in supporting for title, _ in paragraphs)),
+            source=source,
+            kind=record.get("type"),
+            missing=len(supporting - titles),
+        )
+
+
+def _paragraphs(context: object, where: str) -> list[tuple[str, str]]:
+    """`[[title, [sentence, …]], …]`, or the columns `{"title": […], "sentences": [[…], …]}` of the hub's copies."""
+    if isinstance(context, dict):
+        titles, texts = context.get("title"), context.get("sentences", context.get("content"))
+        if not isinstance(titles, list) or not isinstance(texts, list) or len(titles) != len(texts):
+            raise InputError(f"{where}: expected as many titles as sentences, got {context!r:.60}")
+        context = list(zip(titles, texts, strict=True))
+    if not isinstance(context, list) or not context:
+        raise InputError(f"{where}: expected a list of [title, sentences], got {context!r:.60}")
+    return [_paragraph(entry, f"{where} {index}") for index, entry in enumerate(context)]
+
+
+def _paragraph(entry: Any, where: str) -> tuple[str, str]:
+    if not isinstance(entry, (list, tuple)) or len(entry) != 2 or not isinstance(entry[0], str):
+        raise InputError(f"{where}: expected [title, sentences], got {entry!r:.60}")
+    title, sentences = entry
+    if not isinstance(sentences, list) or not all(isinstance(sentence, str) for sentence in sentences):
+        raise InputError(f"{where}: expected a list of sentences, got {sentences!r:.60}")
+    return title, " ".join(sentence.strip() for sentence in sentences)
+
+
+def _titles(facts: object, where: str) -> set[str]:
+    """`[[title, sentence number], …]` or `{"title": […], "sent_id": […]}`."""
+    if isinstance(facts, dict):
+        facts = [[title] for title in facts.get("title", ())]
+    if not isinstance(facts, list) or not all(isinstance(fact, list) and fact for fact in facts):
+        raise InputError(f"{where}: expected a list of [title, sentence number], got {facts!r:.60}")
+    return {str(fact[0]) for fact in facts}
+
+
+loaders.add(Loader("hotpotqa", "HotpotQA distractor, paragraphs as candidates", partial(read, source="hotpotqa")))
+loaders.add(Loader("2wiki", "2WikiMultiHopQA, paragraphs as candidates", partial(read, source="2wiki")))

@@ -1,0 +1,1 @@
+"""Measuring rerankers on benchmarks: baselines, measures, significance, audits, report."""
