@@ -1,0 +1,256 @@
+"""Registry: immutable model versions, one of them current, and a history of how it came to be.
+
+    ROOT/versions/0001/   a model folder (mnemorank.json, model.onnx, …), `torch/` to train on from, version.json
+    ROOT/current          a link to one of them, changed by an atomic rename
+    ROOT/history.jsonl    who did what and why, appended to and never rewritten
+
+A process may be killed at any moment: `current` then is what it was or what it was to be, never anything else.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from mnemorank.artefact import load_artefact
+from mnemorank.errors import ArtefactError, InputError, MnemorankError
+from mnemorank.learning.history import History
+
+VERSION_FILE = "version.json"
+TORCH = "torch"
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """:param parent: the version it was trained from; None for an imported model.
+    :param facts: what is known of it: run, examples, measures, the gate's decision.
+    """
+
+    name: str
+    path: Path
+    made_at: float
+    parent: str | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def torch_path(self) -> Path | None:
+        """The folder to go on training from, where the version has one."""
+        folder = self.path / TORCH
+        return folder if folder.is_dir() else None
+
+
+def no_step(_name: str) -> None:
+    """Called between the steps of every change; tests kill the process here."""
+
+
+class Registry:
+    """:param on_step: called with the name of each step just before it is taken."""
+
+    def __init__(self, root: Path, *, on_step: Callable[[str], None] = no_step) -> None:
+        self.root = Path(root)
+        self._versions = self.root / "versions"
+        self._step = on_step
+        self.history = History(self.root / "history.jsonl")
+        self._versions.mkdir(parents=True, exist_ok=True)
+
+    @property
+    def current_path(self) -> Path:
+        """The link that servers follow; a model folder like any other."""
+        return self.root / "current"
+
+    def current(self) -> Version | None:
+        """The version in service, None before the first."""
+        try:
+            target = os.readlink(self.current_path)
+        except FileNotFoundError:
+            return None
+        return self.version(Path(target).name)
+
+    def previous(self) -> Version | None:
+        """The version that was in service before the current one, if it still exists."""
+        current = self.current()
+        served = [entry["version"] for entry in self.history.entries() if entry["action"] in ("promote", "rollback")]
+        for name in reversed(served):
+            if current is not None and name != current.name and (self._versions / name).is_dir():
+                return self.version(name)
+        return None
+
+    def versions(self) -> list[Version]:
+        """All versions, oldest first."""
+        names = sorted(path.name for path in self._versions.iterdir() if not path.name.startswith("."))
+        return [self.version(name) for name in names]
+
+    def version(self, name: str) -> Version:
+        path = self._versions / name
+        if not name or name.startswith(".") or "/" in name or not (path / VERSION_FILE).is_file():
+            known = sorted(entry.name for entry in self._versions.iterdir() if not entry.name.startswith("."))
+            raise InputError(f"version: no version {name!r}; there are: {', '.join(known) or 'none'}")
+        record = json.loads((path / VERSION_FILE).read_text(encoding="utf-8"))
+        return Version(name, path, record["made_at"], record["parent"], record["facts"])
+
+    def add(
+        self,
+        model: Path,
+        *,
+        torch: Path | None = None,
+        parent: str | None = None,
+        facts: Mapping[str, Any] | None = None,
+        who: str = "",
+        why: str = "",
+    ) -> Version:
+        """Copy a model folder in as a new version, which is not yet in service.
+
+        :param torch: the folder that training made, kept to train on from.
+        """
+        artefact = load_artefact(model)
+        artefact.verify()
+        with self._locked():
+            name = self._next_name()
+            staged = self._versions / f".staged-{name}-{os.getpid()}"
+            shutil.rmtree(staged, ignore_errors=True)
+            self._step("add: copy")
+            _copy_model(artefact.path, staged)
+            if torch is not None:
+                self._step("add: copy torch")
+                shutil.copytree(torch, staged / TORCH, ignore=shutil.ignore_patterns("checkpoint*", "*.partial"))
+            record = {"made_at": time.time(), "parent": parent, "facts": dict(facts or {})}
+            (staged / VERSION_FILE).write_text(json.dumps(record, indent=2, ensure_ascii=False), encoding="utf-8")
+            self._step("add: sync")
+            _sync_tree(staged)
+            self._step("add: rename")
+            os.rename(staged, self._versions / name)
+            _sync(self._versions)
+            self._step("add: record")
+            self.history.append(action="add", version=name, who=who, why=why, parent=parent, facts=record["facts"])
+        return self.version(name)
+
+    def promote(self, name: str, *, who: str = "", why: str = "", facts: Mapping[str, Any] | None = None) -> Version:
+        """Put a version in service. It is checked first; a damaged one is refused and nothing changes."""
+        return self._serve("promote", name, who, why, facts or {})
+
+    def rollback(self, name: str | None = None, *, who: str = "", why: str = "") -> Version:
+        """Put an earlier version back in service.
+
+        :param name: any version; the one before the current by default.
+        """
+        if name is None:
+            previous = self.previous()
+            if previous is None:
+                raise InputError("version: there is no earlier version to go back to")
+            name = previous.name
+        return self._serve("rollback", name, who, why, {})
+
+    def collect(self, keep: int = 5, *, who: str = "") -> list[str]:
+        """Remove the oldest versions beyond `keep`, never the current or the previous one; returns their names."""
+        if keep < 1:
+            raise InputError(f"keep: expected a whole number from 1, got {keep}")
+        with self._locked():
+            kept = {version.name for version in (self.current(), self.previous()) if version is not None}
+            others = [version.name for version in self.versions() if version.name not in kept]
+            removed = others[: max(len(others) + len(kept) - keep, 0)]
+            for name in removed:
+                self._step("collect: rename")
+                trash = self._versions / f".trash-{name}"
+                os.rename(self._versions / name, trash)
+                self._step("collect: remove")
+                shutil.rmtree(trash)
+                self._step("collect: record")
+                self.history.append(action="collect", version=name, who=who)
+            self._sweep()
+        return removed
+
+    def _serve(self, action: str, name: str, who: str, why: str, facts: Mapping[str, Any]) -> Version:
+        version = self.version(name)
+        with self._locked():
+            self._step(f"{action}: verify")
+            _check(version)
+            old = self.current()
+            link = self.root / f".current-{os.getpid()}"
+            link.unlink(missing_ok=True)
+            self._step(f"{action}: link")
+            link.symlink_to(Path("versions") / name)
+            self._step(f"{action}: swap")
+            os.replace(link, self.current_path)
+            _sync(self.root)
+            self._step(f"{action}: record")
+            previous = old.name if old else None
+            self.history.append(action=action, version=name, previous=previous, who=who, why=why, facts=dict(facts))
+            self._step(f"{action}: done")
+        return version
+
+    def _reconcile(self) -> None:
+        """A process killed between swap and record leaves a current that the history does not know: record it."""
+        served = [e["version"] for e in self.history.entries() if e["action"] in ("promote", "rollback")]
+        current = self.current()
+        if current is not None and (not served or served[-1] != current.name):
+            previous = served[-1] if served else None
+            why = "recorded afterwards: the process that did it was stopped"
+            self.history.append(action="promote", version=current.name, previous=previous, who="recovery", why=why)
+
+    def _sweep(self) -> None:
+        for leftover in (*self._versions.glob(".staged-*"), *self._versions.glob(".trash-*")):
+            shutil.rmtree(leftover)
+        for link in self.root.glob(".current-*"):
+            link.unlink()
+
+    def _next_name(self) -> str:
+        """Numbers are never used twice, not even of versions that were collected."""
+        used = [path.name for path in self._versions.iterdir()] + [e["version"] for e in self.history.entries()]
+        return f"{max((int(name) for name in used if name.isdigit()), default=0) + 1:04d}"
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """One process changes the registry at a time; a killed one leaves no lock behind."""
+        with (self.root / ".lock").open("w") as stream:
+            fcntl.flock(stream, fcntl.LOCK_EX)
+            self._reconcile()
+            yield
+
+
+def _check(version: Version) -> None:
+    """The files are whole and the model scores: a current that does not load would be worse than an old one."""
+    from mnemorank.memory import Memory
+    from mnemorank.model import Model
+
+    try:
+        model = Model.load(version.path)
+        try:
+            score = float(model.score("probe", [Memory("probe")]).raw[0])
+        finally:
+            model.close()
+    except MnemorankError as error:
+        raise ArtefactError(f"version {version.name} was refused: {error}") from error
+    if score != score:
+        raise ArtefactError(f"version {version.name} was refused: its probe gave no score")
+
+
+def _copy_model(source: Path, target: Path) -> None:
+    """The model's own files: no checkpoints, no other models below it."""
+    target.mkdir()
+    for path in sorted(source.iterdir()):
+        if path.is_file() and path.name != VERSION_FILE and not path.name.endswith(".partial"):
+            shutil.copy2(path, target / path.name)
+    if (source / "onnx").is_dir():
+        shutil.copytree(source / "onnx", target / "onnx")
+
+
+def _sync_tree(folder: Path) -> None:
+    for path in folder.rglob("*"):
+        _sync(path)
+    _sync(folder)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
