@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Protocol
@@ -81,13 +82,17 @@ def describe(
     user: str | None = None,
     test: bool = False,
     query_time: str | None = None,
+    propensities: Sequence[float] | None = None,
 ) -> RerankEvent:
-    """The event of an answered rerank."""
+    """The event of an answered rerank.
+
+    :param propensities: by position, where exploration changed the order.
+    """
     shown = tuple(
         Shown(
             memory_id=result.memory.id,
             index=result.index,
-            position=result.rank,
+            position=position,
             relevance=result.relevance,
             score=result.score,
             raw_score=result.raw_score,
@@ -95,8 +100,9 @@ def describe(
             text_hash=hashlib.sha256(result.text.encode("utf-8", "surrogatepass")).hexdigest(),
             text=result.text,
             memory=result.memory,
+            propensity=propensities[position] if propensities is not None else 1.0,
         )
-        for result in ranking
+        for position, result in enumerate(ranking)
     )
     return RerankEvent(
         id=event_id,

@@ -1,0 +1,78 @@
+"""create_app: the server as an ASGI app."""
+
+from __future__ import annotations
+
+from functools import partial
+from importlib import import_module
+from types import ModuleType
+
+from fastapi import FastAPI
+from fastapi.middleware.cors import CORSMiddleware
+
+from mnemorank._version import __version__
+from mnemorank.server.auth import read_keys
+from mnemorank.server.catalogue import Catalogue
+from mnemorank.server.engine import Engine
+from mnemorank.server.error_bodies import ErrorWriter, install
+from mnemorank.server.events import EventLog
+from mnemorank.server.lifespan import lifespan
+from mnemorank.server.metrics import Metrics
+from mnemorank.server.middleware import BodyGuard, HostGuard, RequestContext
+from mnemorank.server.routes import ROUTES
+from mnemorank.server.settings import Settings
+from mnemorank.server.swap import ModelSlot, load_served
+from mnemorank.server.tracing import Tracing, open_tracing
+
+DESCRIPTION = """Rerank documents in the dialects of Cohere, Jina, Voyage, text-embeddings-inference, vLLM and infinity,
+and memories in mnemorank's own. Scores of the dialects are the model's calibrated relevance in [0, 1]."""
+
+
+def create_app(
+    settings: Settings | None = None, *, event_log: EventLog | None = None, tracing: Tracing | None = None
+) -> FastAPI:
+    """The app. Its model is loaded when it starts.
+
+    `app.state` has what routes use: `settings`, `keys`, `slot`, `catalogue`, `engine`, `metrics`, `event_log`.
+
+    :param event_log: where events of the native route go; by default what `settings.store` says, if anything.
+    :param tracing: by default what `settings.otel` says.
+    """
+    settings = settings or Settings()
+    settings.check_auth()
+    app = FastAPI(title="mnemorank", version=__version__, description=DESCRIPTION, lifespan=lifespan)
+    state = app.state
+    state.settings = settings
+    state.keys = read_keys(settings.keys) if settings.keys else None
+    state.metrics = Metrics(lambda: state.slot.current.scorer.waiting_pairs if state.slot.current else 0)
+    state.slot = ModelSlot(partial(load_served, settings=settings, metrics=state.metrics), state.metrics)
+    state.catalogue = Catalogue(settings)
+    tracing = tracing or (open_tracing() if settings.otel else Tracing())
+    state.engine = Engine(settings, state.slot, tracing)
+    state.event_log = event_log if event_log is not None else _event_log(settings)
+
+    modules = [import_module(f"mnemorank.server.routes.{name}") for name in ROUTES]
+    for module in modules:
+        app.include_router(module.router)
+    writers = _writers(modules)
+    install(app, writers)
+    app.add_middleware(BodyGuard, settings=settings, writers=writers)
+    if settings.cors_origins:
+        app.add_middleware(
+            CORSMiddleware, allow_origins=list(settings.cors_origins), allow_methods=["*"], allow_headers=["*"]
+        )
+    if settings.is_loopback and state.keys is None:
+        app.add_middleware(HostGuard, settings=settings, writers=writers)
+    app.add_middleware(RequestContext, metrics=state.metrics, tracing=tracing, writers=writers)
+    return app
+
+
+def _event_log(settings: Settings) -> EventLog | None:
+    if settings.store is None:
+        return None
+    from mnemorank.server.store_log import StoreLog
+
+    return StoreLog(settings.store)
+
+
+def _writers(modules: list[ModuleType]) -> dict[str, ErrorWriter]:
+    return {path: write for module in modules for path, write in getattr(module, "ERRORS", {}).items()}

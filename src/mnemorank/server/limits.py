@@ -1,0 +1,45 @@
+"""How large requests may be. Every refusal names the limit and its setting."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mnemorank.server.errors import Problem
+from mnemorank.server.settings import Settings
+
+
+def check_query(query: str, settings: Settings, field: str = "query") -> None:
+    if not query.strip():
+        raise Problem(422, "empty_query", f"{field}: is empty", field=field)
+    if len(query) > settings.max_query_chars:
+        raise Problem(
+            422,
+            "limit",
+            f"{field}: has {len(query)} characters, more than max_query_chars = {settings.max_query_chars}",
+            field=field,
+        )
+
+
+def check_documents(texts: Sequence[str], settings: Settings, field: str = "documents") -> None:
+    check_count(len(texts), settings, field)
+    for position, text in enumerate(texts):
+        if len(text) > settings.max_document_chars:
+            raise Problem(
+                422,
+                "limit",
+                f"{field}.{position}: has {len(text)} characters, "
+                f"more than max_document_chars = {settings.max_document_chars}",
+                field=f"{field}.{position}",
+            )
+
+
+def check_count(count: int, settings: Settings, field: str) -> None:
+    if count == 0:
+        raise Problem(400, "empty", f"{field}: is empty", field=field)
+    if count > settings.max_documents:
+        raise Problem(
+            422,
+            "limit",
+            f"{field}: has {count} entries, more than max_documents = {settings.max_documents}",
+            field=field,
+        )

@@ -1,0 +1,166 @@
+"""What surrounds every request: id, log line and metrics; host check; body size and patience."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+from uuid import uuid4
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from mnemorank.server.error_bodies import ErrorWriter, as_problem, respond
+from mnemorank.server.errors import Problem
+from mnemorank.server.metrics import Metrics
+from mnemorank.server.settings import Settings
+from mnemorank.server.tracing import Tracing
+
+logger = logging.getLogger("mnemorank.server.requests")
+
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
+
+
+class RequestContext:
+    """Gives each request an id, a span, a line in the log and its place in the metrics."""
+
+    def __init__(self, app: ASGIApp, metrics: Metrics, tracing: Tracing, writers: Mapping[str, ErrorWriter]) -> None:
+        self.app, self.metrics, self.tracing, self.writers = app, metrics, tracing, writers
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        given = Headers(scope=scope).get("x-request-id", "")
+        request_id = given if _REQUEST_ID.fullmatch(given) else uuid4().hex
+        notes: dict[str, Any] = {}
+        scope.setdefault("state", {}).update(request_id=request_id, notes=notes)
+        started = time.monotonic()
+        status = 500
+        has_begun = False
+
+        async def send_with_id(message: Message) -> None:
+            nonlocal status, has_begun
+            if message["type"] == "http.response.start":
+                status, has_begun = message["status"], True
+                MutableHeaders(scope=message)["x-request-id"] = request_id
+            await send(message)
+
+        self.metrics.under_way.inc()
+        try:
+            with self.tracing.request(scope, request_id) as span:
+                try:
+                    await self.app(scope, receive, send_with_id)
+                except Exception as error:
+                    logger.exception("request failed", extra={"fields": {"request_id": request_id}})
+                    if not has_begun:
+                        await respond(self.writers, scope, as_problem(error))(scope, receive, send_with_id)
+                span.finish(status, notes)
+        finally:
+            seconds = time.monotonic() - started
+            route = route_of(scope)
+            self.metrics.under_way.dec()
+            self.metrics.observe_request(route, status, seconds)
+            line = {
+                "request_id": request_id,
+                "method": scope["method"],
+                "route": route,
+                "status": status,
+                "ms": round(seconds * 1000, 1),
+                **notes,
+            }
+            logger.log(logging.DEBUG if route in _QUIET else logging.INFO, "request", extra={"fields": line})
+
+
+_QUIET = ("/health", "/ready", "/metrics")
+
+
+def route_of(scope: Scope) -> str:
+    """The route's path, or `unknown`: a label must not be the caller's to choose."""
+    return str(getattr(scope.get("route"), "path", "unknown"))
+
+
+class HostGuard:
+    """On loopback without keys, answers only to loopback's names, so that no web page can reach in by its own name."""
+
+    def __init__(self, app: ASGIApp, settings: Settings, writers: Mapping[str, ErrorWriter]) -> None:
+        self.app, self.writers = app, writers
+        self.allowed = {"localhost", "127.0.0.1", "[::1]", settings.host, *settings.allowed_hosts}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            host = Headers(scope=scope).get("host", "")
+            name = re.sub(r":\d*$", "", host).lower()
+            if name not in self.allowed:
+                problem = Problem(421, "wrong_host", "this server does not answer to that host name; see allowed_hosts")
+                await respond(self.writers, scope, problem)(scope, receive, send)
+                return
+        await self.app(scope, receive, send)
+
+
+class BodyGuard:
+    """Reads the whole body before the app sees the request: not more than allowed, not longer than allowed."""
+
+    def __init__(self, app: ASGIApp, settings: Settings, writers: Mapping[str, ErrorWriter]) -> None:
+        self.app, self.settings, self.writers = app, settings, writers
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["method"] in ("GET", "HEAD", "OPTIONS"):
+            await self.app(scope, receive, send)
+            return
+        try:
+            body = await asyncio.wait_for(self._read(scope, receive), self.settings.read_timeout)
+        except TimeoutError:
+            seconds = self.settings.read_timeout
+            await self._refuse(Problem(408, "too_slow", f"the body took longer than {seconds:g} s"), scope, send)
+        except Problem as problem:
+            await self._refuse(problem, scope, send)
+        else:
+            if body is not None:
+                await self.app(scope, _replay(body, receive), send)
+
+    async def _read(self, scope: Scope, receive: Receive) -> bytes | None:
+        """The body, or None if the client left."""
+        limit = self.settings.max_body_bytes
+        stated = Headers(scope=scope).get("content-length", "")
+        if stated.isdecimal() and int(stated) > limit:
+            raise _too_large(limit)
+        body = bytearray()
+        while True:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                return None
+            body += message.get("body", b"")
+            if len(body) > limit:
+                raise _too_large(limit)
+            if not message.get("more_body", False):
+                return bytes(body)
+
+    async def _refuse(self, problem: Problem, scope: Scope, send: Send) -> None:
+        response = respond(self.writers, scope, problem)
+        response.headers["connection"] = "close"
+        await response(scope, _nothing, send)
+
+
+def _too_large(limit: int) -> Problem:
+    return Problem(413, "too_large", f"the body is larger than max_body_bytes = {limit}")
+
+
+def _replay(body: bytes, receive: Receive) -> Callable[[], Any]:
+    given = False
+
+    async def replayed() -> Message:
+        nonlocal given
+        if given:
+            return await receive()
+        given = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return replayed
+
+
+async def _nothing() -> Message:
+    return {"type": "http.disconnect"}

@@ -1,0 +1,289 @@
+"""The native route: memories in, the full pipeline, results that explain themselves."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from fastapi import Request
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel, ConfigDict, Field, PlainValidator, StrictFloat, StrictInt, WithJsonSchema
+
+from mnemorank import Fusion, Options, Ranking, Result, Selection
+from mnemorank.server.auth import Caller, Reader
+from mnemorank.server.engine import Answer, Engine
+from mnemorank.server.errors import Problem
+from mnemorank.server.events import EventLog, describe, new_event_id
+from mnemorank.server.limits import check_count, check_query
+from mnemorank.server.routes.shapes import Count, Flag, Text, dialect_router, errors
+from mnemorank.server.settings import Settings
+from mnemorank.server.swap import Served
+
+logger = logging.getLogger(__name__)
+
+MOST_COMPARISONS = 2_000_000
+Number = Annotated[StrictFloat | StrictInt, Field(ge=-1e9, le=1e9)]
+Name = Annotated[Text, Field(min_length=1, max_length=256)]
+
+
+def _is_memory(value: object) -> object:
+    if not isinstance(value, (str, dict)):
+        raise ValueError("expected a string or an object")
+    return value
+
+
+MemoryShape = Annotated[
+    str | dict[str, Any],
+    PlainValidator(_is_memory),
+    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "object"}]}),
+]
+
+
+class NativeShape(BaseModel):
+    """A native request. Unknown fields are errors: a misspelt option should not be passed over."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class FusionShape(NativeShape):
+    recency: Literal["none", "linear", "exponential"] = "none"
+    recency_weight: Number = 0.2
+    recency_days: Number = 365.0
+    half_life_days: Number = 90.0
+    temporal_weight: Number = 0.2
+    proof_weight: Number = 0.1
+    trust_weight: Number = 0.2
+    first_stage_weight: Number | None = None
+    first_stage_method: Literal["score", "rank"] | None = None
+
+
+class SelectionShape(NativeShape):
+    floor: Number | None = None
+    diversity: Number | None = None
+    tie_margin: Number = 0.0
+    token_budget: Count | None = None
+    replace_only: Number | None = None
+
+
+class MemoriesRequest(NativeShape):
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={
+            "example": {
+                "query": "Where does Ruby work now?",
+                "memories": [
+                    {"id": "m1", "text": "Ruby works at Zenith.", "occurred_start": "2021-05", "score": 0.81},
+                    {"id": "m2", "text": "Ruby works at Aurora Labs.", "occurred_start": "2024-03-05", "score": 0.78},
+                    "The cat sleeps.",
+                ],
+                "now": "2025-01-15",
+                "top_k": 2,
+                "explain": True,
+            }
+        },
+    )
+
+    query: Text
+    memories: list[MemoryShape] = Field(description="Texts, or objects with a text and what is known of it")
+    top_k: Count | None = Field(None, description="How many results; all by default")
+    now: Text | None = Field(None, description="The present; the clock's by default")
+    as_of: Text | None = Field(None, description="Ask for the state at this date")
+    time_range: Annotated[list[Text], Field(min_length=2, max_length=2)] | None = None
+    instruction: Text | None = Field(None, description="For models that take one")
+    deadline_ms: Annotated[StrictFloat | StrictInt, Field(gt=0, le=1e9)] | None = Field(
+        None, description="What is not scored by then follows in first-stage order, and the answer says degraded"
+    )
+    explain: Flag = False
+    return_texts: Flag = True
+    field: Name | None = Field(None, description="The key that holds the text")
+    on_error: Literal["raise", "skip"] = "raise"
+    first_stage: Literal["auto", "given", "bm25", "none"] = "auto"
+    supersede: Flag = True
+    limit: Count | None = Field(None, description="Score only so many, the first stage's best")
+    fusion: FusionShape = FusionShape()
+    selection: SelectionShape = SelectionShape()
+    user: Name | None = Field(None, description="Who asks, by a name of your own; for the feedback log")
+    tenant: Name | None = Field(None, description="Whose data this is, where the API key does not say it")
+    test: Flag = Field(False, description="Test traffic; learning leaves it out")
+
+    def options(self) -> Options:
+        return Options(
+            fusion=Fusion(**self.fusion.model_dump()),
+            selection=Selection(**self.selection.model_dump()),
+            first_stage=self.first_stage,
+            supersede=self.supersede,
+            limit=self.limit,
+        )
+
+
+class ModelShape(BaseModel):
+    name: str
+    version: str
+    fingerprint: str
+
+
+class ResultShape(BaseModel):
+    index: int
+    id: str | None
+    rank: int
+    relevance: float | None
+    score: float | None
+    raw_score: float | None
+    rank_change: int
+    stale: bool
+    superseded_by: int | None
+    text: str | None = None
+    passage: str | None = None
+    factors: dict[str, float] | None = None
+
+
+class MemoriesResponse(BaseModel):
+    event_id: str
+    model: ModelShape
+    results: list[ResultShape]
+    abstained: bool
+    degraded: str | None
+    warnings: list[str]
+    usage: dict[str, int]
+
+
+router = dialect_router("mnemorank")
+ERROR_EXAMPLE = {"error": {"code": "invalid", "message": "query: is empty", "field": "query"}}
+
+
+@router.post("/v1/memories/rerank", response_model=MemoriesResponse, responses=errors(ERROR_EXAMPLE))
+async def rerank(request: Request, body: MemoriesRequest, caller: Reader) -> JSONResponse:
+    """Rank memories by the full pipeline: relevance, first stage, dates, supersession, selection."""
+    engine: Engine = request.app.state.engine
+    settings: Settings = request.app.state.settings
+    _check(body, settings)
+    options = body.options()
+    tenant = _tenant(body, caller)
+    deadline = engine.deadline(request, body.deadline_ms)
+    event_id = new_event_id()
+    if settings.log_texts:
+        request.state.notes["query"] = body.query
+
+    def work(served: Served) -> Ranking:
+        ranking = served.reranker.rerank(
+            body.query,
+            body.memories,
+            top_k=body.top_k,
+            now=body.now,
+            as_of=body.as_of,
+            time_range=tuple(body.time_range) if body.time_range else None,  # type: ignore[arg-type]
+            instruction=body.instruction,
+            deadline_ms=max((deadline - time.monotonic()) * 1000, 0.001),
+            explain=body.explain,
+            field=body.field,
+            on_error=body.on_error,
+            options=options,
+        )
+        return _record(request, ranking, body, served, event_id, tenant)
+
+    answer = await engine.run(request, work)
+    _note_degraded(request, answer.value)
+    return JSONResponse(_written(answer, event_id, body))
+
+
+def _check(body: MemoriesRequest, settings: Settings) -> None:
+    check_query(body.query, settings)
+    check_count(len(body.memories), settings, "memories")
+    for position, memory in enumerate(body.memories):
+        texts = {"": memory} if isinstance(memory, str) else memory
+        for key, text in texts.items():
+            if isinstance(text, str) and len(text) > settings.max_document_chars:
+                field = f"memories.{position}" + (f".{key}" if key else "")
+                message = f"{len(text)} characters, more than max_document_chars = {settings.max_document_chars}"
+                raise Problem(422, "limit", f"{field}: has {message}", field=field)
+    count = len(body.memories)
+    if body.selection.diversity is not None and count * min(body.top_k or count, count) > MOST_COMPARISONS:
+        message = f"memories times top_k may not exceed {MOST_COMPARISONS}; lower top_k or send fewer memories"
+        raise Problem(422, "limit", f"selection.diversity: {message}", field="selection.diversity")
+
+
+def _tenant(body: MemoriesRequest, caller: Caller) -> str | None:
+    if caller.tenant is not None and body.tenant not in (None, caller.tenant):
+        raise Problem(403, "forbidden", "tenant: is not the API key's", field="tenant")
+    return caller.tenant or body.tenant
+
+
+def _record(
+    request: Request, ranking: Ranking, body: MemoriesRequest, served: Served, event_id: str, tenant: str | None
+) -> Ranking:
+    """Log the event before the answer is sent. A log that fails does not fail the answer, which says so."""
+    log: EventLog | None = request.app.state.event_log
+    if log is None:
+        return ranking
+    shown, propensities = _explored(ranking, request.app.state.settings.explore)
+    event = describe(
+        shown,
+        body.query,
+        event_id=event_id,
+        model_version=served.label,
+        tenant=tenant,
+        user=body.user,
+        test=body.test,
+        query_time=body.now,
+        propensities=propensities,
+    )
+    try:
+        log.record(event)
+    except Exception:
+        logger.exception("event lost", extra={"fields": {"event_id": event_id}})
+        request.app.state.metrics.events_lost.inc()
+        request.state.notes["event_lost"] = True
+    return shown
+
+
+def _explored(ranking: Ranking, probability: float) -> tuple[Ranking, list[float] | None]:
+    if probability == 0:
+        return ranking, None
+    from mnemorank.learning.explore import explore
+
+    return explore(ranking, probability)
+
+
+def _note_degraded(request: Request, ranking: Ranking) -> None:
+    if ranking.degraded is not None:
+        reason = "deadline" if ranking.degraded.startswith("deadline") else "model"
+        request.app.state.metrics.degraded.labels(reason).inc()
+        request.state.notes["degraded"] = reason
+
+
+def _written(answer: Answer[Ranking], event_id: str, body: MemoriesRequest) -> Mapping[str, Any]:
+    ranking, manifest = answer.value, answer.served.model.manifest
+    return {
+        "event_id": event_id,
+        "model": {
+            "name": manifest.name,
+            "version": manifest.version,
+            "fingerprint": answer.served.model.fingerprint,
+        },
+        "results": [_result(result, body) for result in ranking],
+        "abstained": ranking.abstained,
+        "degraded": ranking.degraded,
+        "warnings": list(ranking.warnings),
+        "usage": {"pairs": answer.ticket.pairs, "tokens": answer.ticket.tokens},
+    }
+
+
+def _result(result: Result, body: MemoriesRequest) -> dict[str, Any]:
+    written: dict[str, Any] = {
+        "index": result.index,
+        "id": result.memory.id,
+        "rank": result.rank,
+        "relevance": result.relevance,
+        "score": result.score,
+        "raw_score": result.raw_score,
+        "rank_change": result.rank_change,
+        "stale": result.stale,
+        "superseded_by": result.superseded_by,
+    }
+    if body.return_texts:
+        written.update(text=result.text, passage=result.passage)
+    if body.explain:
+        written["factors"] = dict(result.factors)
+    return written

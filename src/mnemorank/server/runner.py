@@ -1,0 +1,119 @@
+"""Run the app under uvicorn: patient with work, impatient with idlers, gone with exit code 0 when told to."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import h11
+import uvicorn
+from fastapi import FastAPI
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from mnemorank.errors import InputError
+from mnemorank.server.settings import Settings
+
+KEEP_ALIVE_SECONDS = 30
+
+
+class GracefulServer(uvicorn.Server):
+    """uvicorn's server, but a shutdown by SIGTERM or SIGINT is a success: no signal is raised again after it."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {number: signal.signal(number, self.handle_exit) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+def run(app: FastAPI, settings: Settings, sockets: list[socket.socket]) -> bool:
+    """Serve until told to stop; False if the server could not start."""
+    server = GracefulServer(uvicorn_config(app, settings))
+    server.run(sockets)
+    return server.started
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A bound socket, so that a taken port is a plain error and port 0 is known before the server starts."""
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listener = socket.socket(family, kind)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+    except OSError as error:
+        raise InputError(f"cannot listen on {host}:{port}: {error.strerror or error}") from None
+    listener.set_inheritable(True)
+    return listener
+
+
+def uvicorn_config(app: FastAPI, settings: Settings) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        http=_impatient_protocol(settings.read_timeout),
+        ws="none",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        lifespan="on",
+        limit_concurrency=settings.max_connections,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=math.ceil(settings.shutdown_timeout),
+    )
+
+
+def _impatient_protocol(seconds: float) -> type[asyncio.Protocol]:
+    """uvicorn's HTTP protocol with a limit on the time that a request's headers may take (slow loris).
+
+    The body's time is the app's to limit.
+    """
+
+    class ImpatientProtocol(H11Protocol):
+        _waiting: asyncio.TimerHandle | None = None
+
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+            super().connection_made(transport)
+            self._wait_for_request()
+
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            has_request = self.conn.their_state is not h11.IDLE
+            if has_request:
+                self._stop_waiting()
+            elif self._waiting is None:
+                self._wait_for_request()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self._stop_waiting()
+            super().connection_lost(exc)
+
+        def _wait_for_request(self) -> None:
+            self._waiting = self.loop.call_later(seconds, self._give_up)
+
+        def _stop_waiting(self) -> None:
+            if self._waiting is not None:
+                self._waiting.cancel()
+                self._waiting = None
+
+        def _give_up(self) -> None:
+            self._waiting = None
+            if self.transport.is_closing():
+                return
+            message = b"the request took too long to arrive\n"
+            head = b"HTTP/1.1 408 Request Timeout\r\ncontent-type: text/plain\r\nconnection: close\r\n"
+            self.transport.write(head + b"content-length: %d\r\n\r\n" % len(message) + message)
+            self.transport.close()
+
+    protocol: Any = ImpatientProtocol
+    return protocol  # type: ignore[no-any-return]

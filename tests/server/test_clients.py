@@ -1,0 +1,48 @@
+"""Real clients, unchanged but for their base URL."""
+
+from __future__ import annotations
+
+import cohere
+import httpx
+import huggingface_hub
+import pytest
+
+TEXTS = ["the cat", "ruby works at aurora labs", "dog"]
+
+
+@pytest.fixture
+def cohere_client(server):
+    with httpx.Client() as transport:
+        yield cohere.ClientV2(api_key="any", base_url=server.url, httpx_client=transport)
+
+
+def test_cohere_sdk(cohere_client):
+    answer = cohere_client.rerank(model="rerank-v3.5", query="where does ruby work", documents=TEXTS, top_n=2)
+    assert [result.index for result in answer.results] == [1, 0]
+    assert 0.4 < answer.results[0].relevance_score < 1
+    assert answer.meta.api_version.version == "2"
+    assert answer.meta.billed_units.search_units == 1
+
+
+def test_cohere_sdk_reads_our_errors(cohere_client):
+    with pytest.raises(cohere.BadRequestError) as caught:
+        cohere_client.rerank(model="m", query="ruby", documents=[])
+    assert caught.value.body == {"message": "invalid request: list of documents must not be empty"}
+    with pytest.raises(cohere.UnprocessableEntityError):
+        cohere_client.rerank(model="m", query=" ", documents=["a"])
+
+
+def test_cohere_v1_sdk_reads_the_jina_shape(server):
+    with httpx.Client() as transport:
+        client = cohere.Client(api_key="any", base_url=server.url, httpx_client=transport)
+        answer = client.rerank(model="m", query="ruby", documents=TEXTS, top_n=1, return_documents=True)
+    assert answer.results[0].index == 1
+    assert answer.results[0].document.text == TEXTS[1]
+
+
+def test_huggingface_hubs_own_session_speaks_tei(server):
+    """The hub's InferenceClient has no rerank task; its session is what its users call TEI's /rerank with."""
+    answer = huggingface_hub.get_session().post(f"{server.url}/rerank", json={"query": "ruby", "texts": TEXTS})
+    assert [set(entry) for entry in answer.json()] == [{"index", "score"}] * 3
+    assert answer.json()[0]["index"] == 1
+    huggingface_hub.close_session()
