@@ -18,7 +18,7 @@ from mnemorank.templates import templates
 
 MANIFEST = "mnemorank.json"
 SCHEMA = 1
-FAMILIES = ("onnx", "torch", "lora", "yes-no")
+FAMILIES = ("onnx", "torch", "lora", "yes-no", "remote")
 DEFAULT_MAX_LENGTH = 512
 
 
@@ -116,8 +116,13 @@ class Artefact:
 def load_artefact(name: str | Path) -> Artefact:
     """Find a model and read its manifest.
 
-    :param name: a bundled model's name (`mini`), a folder, or `hf:org/name` with an optional `@revision`.
+    :param name: a bundled model's name (`mini`), a folder, `hf:org/name` with an optional `@revision`, or the address
+        of a remote model (`tei:http://127.0.0.1:8080`), which has no folder.
     """
+    from mnemorank.scorers.address import is_remote, remote_manifest  # scorers import this module
+
+    if isinstance(name, str) and is_remote(name):
+        return Artefact(Path(name), remote_manifest(name), has_manifest=True)
     path = resolve(name)
     manifest_path = path / MANIFEST
     if not manifest_path.exists():

@@ -17,6 +17,7 @@ _SCORERS = {
     "torch": ("mnemorank.scorers.torch", "TorchScorer"),
     "lora": ("mnemorank.scorers.lora", "LoraScorer"),
     "yes-no": ("mnemorank.scorers.yes_no", "YesNoScorer"),
+    "remote": ("mnemorank.scorers.remote", "RemoteScorer"),
 }
 
 

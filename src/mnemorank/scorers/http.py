@@ -1,0 +1,149 @@
+"""A small JSON-over-HTTP client on the standard library: kept connections, and one time limit for a whole exchange."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import ssl
+import threading
+import time
+import weakref
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import SplitResult
+
+_CHUNK = 1 << 16
+_LARGEST_ANSWER = 1 << 26
+
+
+class Unreachable(Exception):  # noqa: N818 - a condition to retry on, never shown by this name
+    """No whole answer came: refused, cut or too slow. The message says which."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    status: int
+    headers: Mapping[str, str]
+    content: bytes = field(repr=False)
+
+    def json(self) -> Any:
+        return json.loads(self.content)
+
+
+class HttpClient:
+    """Posts to one URL. Safe to use from many threads; each exchange has a connection of its own."""
+
+    def __init__(self, url: SplitResult) -> None:
+        self._url = url
+        self._target = (url.path or "/") + (f"?{url.query}" if url.query else "")
+        self._tls = ssl.create_default_context() if url.scheme == "https" else None
+        self._idle: list[http.client.HTTPConnection] = []
+        self._lock = threading.Lock()
+        self._closed = False
+        weakref.finalize(self, _close_all, self._idle)  # for callers that never close
+
+    def post(self, body: Mapping[str, Any], headers: Mapping[str, str], deadline: float) -> Answer:
+        """:param deadline: a `time.monotonic()` value for the whole exchange."""
+        content = json.dumps(body).encode()
+        headers = {"Content-Type": "application/json", "Accept": "application/json", **headers}
+        kept = self._take()
+        if kept is not None:
+            try:
+                return self._exchange(kept, content, headers, deadline)
+            except _Stale:
+                pass  # the server closed it while it was idle; that says nothing about the server
+        return self._exchange(self._connection(), content, headers, deadline)
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            _close_all(self._idle)
+
+    def _exchange(
+        self, connection: http.client.HTTPConnection, content: bytes, headers: Mapping[str, str], deadline: float
+    ) -> Answer:
+        was_used = connection.sock is not None
+        try:
+            _limit(connection, deadline)
+            connection.request("POST", self._target, content, dict(headers))
+            _limit(connection, deadline)
+            response = connection.getresponse()
+            answer = Answer(response.status, dict(response.headers.items()), _read(connection, response, deadline))
+        except TimeoutError:
+            connection.close()
+            raise Unreachable("no answer in time") from None
+        except (http.client.HTTPException, OSError) as error:
+            connection.close()
+            if was_used and isinstance(error, (http.client.RemoteDisconnected, ConnectionError)):
+                raise _Stale from None
+            raise Unreachable(_reason(error)) from None
+        if response.will_close:
+            connection.close()
+        else:
+            self._keep(connection)
+        return answer
+
+    def _connection(self) -> http.client.HTTPConnection:
+        host = self._url.hostname or ""
+        if self._tls is not None:
+            return http.client.HTTPSConnection(host, self._url.port, context=self._tls)
+        return http.client.HTTPConnection(host, self._url.port)
+
+    def _take(self) -> http.client.HTTPConnection | None:
+        with self._lock:
+            return self._idle.pop() if self._idle else None
+
+    def _keep(self, connection: http.client.HTTPConnection) -> None:
+        with self._lock:
+            if not self._closed:
+                self._idle.append(connection)
+                return
+        connection.close()
+
+
+def _close_all(connections: list[http.client.HTTPConnection]) -> None:
+    while connections:
+        connections.pop().close()
+
+
+class _Stale(Exception):  # noqa: N818
+    """A kept connection turned out to be closed."""
+
+
+def _limit(connection: http.client.HTTPConnection, deadline: float) -> None:
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise TimeoutError
+    connection.timeout = left
+    if connection.sock is not None:
+        connection.sock.settimeout(left)
+
+
+def _read(connection: http.client.HTTPConnection, response: http.client.HTTPResponse, deadline: float) -> bytes:
+    """The body, piece by piece, so that a trickle of bytes does not outlast the deadline."""
+    parts: list[bytes] = []
+    size = 0
+    while True:
+        _limit(connection, deadline)
+        part = response.read1(_CHUNK)
+        if not part:
+            break
+        parts.append(part)
+        size += len(part)
+        if size > _LARGEST_ANSWER:
+            raise http.client.HTTPException("the answer is larger than 64 MB")
+    if response.length:
+        raise http.client.IncompleteRead(b"", response.length)
+    response.close()  # read to the end piece by piece, it does not know that the connection is free again
+    return b"".join(parts)
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, http.client.IncompleteRead):
+        return "the connection was cut in the middle of the answer"
+    if isinstance(error, (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError)):
+        return "the connection was cut before an answer"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror.lower()
+    return str(error) or type(error).__name__
