@@ -79,7 +79,7 @@ def test_jina_v1(client):
     answer = post(
         client,
         "/v1/rerank",
-        """{"model":"jina-reranker-v2-base-multilingual","query":"ruby works","documents":["the cat",{"text":"ruby works"}],
+        """{"model":"jina-reranker-v2","query":"ruby works","documents":["the cat",{"text":"ruby works"}],
             "top_n":1,"return_documents":true}""",
     )
     assert answer.status_code == 200

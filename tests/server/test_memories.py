@@ -1,0 +1,231 @@
+"""The native route: the full pipeline over HTTP, and the event it leaves."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+
+import pytest
+
+from mnemorank import Fusion, Options, Reranker
+from mnemorank.errors import ScorerError
+from mnemorank.server.events import RerankEvent
+
+PATH = "/v1/memories/rerank"
+MEMORIES = [
+    {"id": "old", "text": "ruby works at zenith", "occurred_start": "2021-05", "key": "job"},
+    {"id": "new", "text": "ruby works at aurora labs", "occurred_start": "2024-03-05", "key": "job"},
+    "the cat",
+]
+
+
+class Log:
+    def __init__(self):
+        self.events: list[RerankEvent] = []
+        self.error: Exception | None = None
+
+    def record(self, event):
+        if self.error:
+            raise self.error
+        self.events.append(event)
+
+
+@pytest.fixture(scope="module")
+def log():
+    return Log()
+
+
+@pytest.fixture(scope="module")
+def logged(start, log):
+    return start(event_log=log)
+
+
+def test_the_answer_is_the_pipelines(client, tiny_onnx):
+    body = {
+        "query": "where does ruby work",
+        "memories": MEMORIES,
+        "now": "2025-01-15",
+        "top_k": 2,
+        "explain": True,
+        "fusion": {"recency": "linear", "first_stage_weight": 0.5},
+    }
+    answer = client.post(PATH, json=body)
+    assert answer.status_code == 200
+    with Reranker(tiny_onnx, options=Options(fusion=Fusion(recency="linear", first_stage_weight=0.5))) as reranker:
+        expected = reranker.rerank(body["query"], MEMORIES, now="2025-01-15", top_k=2, explain=True)
+    assert answer.json()["results"] == [
+        {
+            "index": result.index,
+            "id": result.memory.id,
+            "rank": result.rank,
+            "relevance": pytest.approx(result.relevance),
+            "score": pytest.approx(result.score),
+            "raw_score": result.raw_score,
+            "rank_change": result.rank_change,
+            "stale": result.stale,
+            "superseded_by": result.superseded_by,
+            "text": result.text,
+            "passage": result.passage,
+            "factors": pytest.approx(dict(result.factors)),
+        }
+        for result in expected
+    ]
+    assert answer.json()["results"][0]["id"] == "new"
+    assert [result["stale"] for result in answer.json()["results"]] == [False, True]
+
+
+def test_the_shape_to_the_letter(client):
+    answer = client.post(PATH, json={"query": "ruby", "memories": ["ruby", "the cat"], "return_texts": False}).json()
+    event_id, fingerprint = answer.pop("event_id"), answer["model"].pop("fingerprint")
+    assert len(event_id) == 32
+    assert len(fingerprint) == 12
+    plain = {"id": None, "stale": False, "superseded_by": None, "rank_change": 0}
+    assert answer == {
+        "model": {"name": "overlap", "version": "0"},
+        "results": [
+            {"index": 0, "rank": 0, "relevance": 0.5, "score": 0.5, "raw_score": 0.0, **plain},
+            {
+                "index": 1,
+                "rank": 1,
+                "relevance": pytest.approx(0.26894142),
+                "score": pytest.approx(0.26894142),
+                "raw_score": -1.0,
+                **plain,
+            },
+        ],
+        "abstained": False,
+        "degraded": None,
+        "warnings": [],
+        "usage": {"pairs": 2, "tokens": 5},
+    }
+
+
+@pytest.mark.parametrize(
+    ("change", "field", "words"),
+    [
+        ({"memories": [{"text": "a"}, {"text": "b", "occurred_start": "Tuesday"}]}, "memories.1.occurred_start", ""),
+        ({"memories": [{"title": "a"}]}, "memories.0", "expected a text"),
+        ({"memories": [1]}, "memories.0", "expected a string or an object"),
+        ({"now": "soon"}, "now", ""),
+        ({"time_range": ["2024"]}, "time_range", ""),
+        ({"time_range": ["2024", "2020"]}, "time_range", "is before"),
+        ({"query": " "}, "query", "is empty"),
+        ({"top_k": 0}, "top_k", ""),
+        ({"deadline_ms": -5}, "deadline_ms", ""),
+        ({"fusion": {"recency_weight": 7}}, "recency_weight", "from 0 to 1"),
+        ({"fusion": {"recensy": "linear"}}, "fusion.recensy", "not permitted"),
+        ({"topk": 3}, "topk", "not permitted"),
+    ],
+)
+def test_errors_name_the_field(client, change, field, words):
+    answer = client.post(PATH, json={"query": "ruby", "memories": ["a"], **change})
+    assert answer.status_code == 422
+    error = answer.json()["error"]
+    assert error["code"] == "invalid" or error["code"] == "empty_query"
+    assert error["field"] == field
+    assert words in error["message"]
+
+
+def test_no_memories_is_400(client):
+    answer = client.post(PATH, json={"query": "ruby", "memories": []})
+    assert (answer.status_code, answer.json()) == (
+        400,
+        {"error": {"code": "empty", "message": "memories: is empty", "field": "memories"}},
+    )
+
+
+def test_diversity_over_too_large_a_pool_is_refused(client):
+    body = {"query": "ruby", "memories": ["a"] * 2000, "selection": {"diversity": 0.9}}
+    answer = client.post(PATH, json=body)
+    assert answer.status_code == 422
+    assert answer.json()["error"]["field"] == "selection.diversity"
+    assert client.post(PATH, json={**body, "memories": ["a"] * 50, "top_k": 3}).status_code == 200
+
+
+def test_every_rerank_is_logged_before_it_is_answered(logged, log):
+    answer = logged.client.post(
+        PATH, json={"query": "where does ruby work", "memories": MEMORIES, "user": "u1", "tenant": "t1", "test": True}
+    )
+    event = log.events[-1]
+    assert event.id == answer.json()["event_id"]
+    assert (event.tenant, event.user, event.query, event.test) == ("t1", "u1", "where does ruby work", True)
+    model = answer.json()["model"]
+    assert event.model_version == f"{model['name']}@{model['version']}+{model['fingerprint']}"
+    results = answer.json()["results"]
+    assert [shown.memory_id for shown in event.shown] == [result["id"] for result in results]
+    assert [shown.position for shown in event.shown] == [0, 1, 2]
+    assert [shown.relevance for shown in event.shown] == [result["relevance"] for result in results]
+    first = event.shown[0]
+    assert first.text_hash == hashlib.sha256(first.text.encode()).hexdigest()
+
+
+def test_a_log_that_fails_does_not_fail_the_answer(logged, log):
+    log.error = OSError("disk full")
+    try:
+        assert logged.client.post(PATH, json={"query": "ruby", "memories": ["ruby"]}).status_code == 200
+    finally:
+        log.error = None
+    assert "mnemorank_events_lost_total 1.0" in logged.client.get("/metrics").text
+
+
+def test_exploration_swaps_neighbours_and_logs_the_chances(start, log):
+    exploring = start(event_log=log, explore=0.5)
+    memories = [f"{'ruby ' * (9 - i)}cat" for i in range(8)]
+    orders = set()
+    for _ in range(20):
+        answer = exploring.client.post(PATH, json={"query": "ruby", "memories": memories}).json()["results"]
+        orders.add(tuple(result["index"] for result in answer))
+        assert [result["rank"] for result in answer] == list(range(8))
+        shown = log.events[-1].shown
+        assert [one.index for one in shown] == [result["index"] for result in answer]
+        assert {one.propensity for one in shown} <= {0.25, 0.5, 0.75}
+    assert len(orders) > 1
+
+
+def test_a_deadline_gives_what_there_is_in_first_stage_order_and_says_degraded(start):
+    running = start()
+    gate = threading.Event()
+    scorer = running.app.state.slot.current.scorer.scorer
+    score = scorer.score_pairs
+    scorer.score_pairs = lambda pairs, **options: (gate.wait(10), score(pairs, **options))[1]
+    body = {"query": "ruby", "memories": ["cat", "ruby", "dog"], "deadline_ms": 100}
+    answer = running.client.post(PATH, json=body)
+    gate.set()
+    assert answer.status_code == 200
+    assert answer.json()["degraded"] == "deadline: 3 of 3 memories were not scored in time"
+    assert [(r["index"], r["relevance"]) for r in answer.json()["results"]] == [(0, None), (1, None), (2, None)]
+    assert 'mnemorank_degraded_total{reason="deadline"} 1.0' in running.client.get("/metrics").text
+
+
+def test_a_failing_model_degrades_here_and_is_an_error_where_the_dialect_cannot_say_so(start):
+    running = start()
+    scorer = running.app.state.slot.current.scorer.scorer
+
+    def fail(pairs, **options):
+        raise ScorerError("out of memory")
+
+    scorer.score_pairs = fail
+    native = running.client.post(PATH, json={"query": "ruby", "memories": ["cat", {"text": "ruby", "score": 3}]})
+    assert native.status_code == 200
+    assert native.json()["degraded"] == "out of memory"
+    assert [result["index"] for result in native.json()["results"]] == [1, 0]
+    tei = running.client.post("/rerank", json={"query": "ruby", "texts": ["a"]})
+    assert (tei.status_code, tei.json()) == (424, {"error": "out of memory", "error_type": "Backend"})
+    assert running.client.post("/v2/rerank", json={"query": "ruby", "documents": ["a"]}).status_code == 503
+
+
+def test_a_deadline_header_is_an_error_in_dialects_that_cannot_say_degraded(start):
+    running = start()
+    gate = threading.Event()
+    scorer = running.app.state.slot.current.scorer.scorer
+    score = scorer.score_pairs
+    scorer.score_pairs = lambda pairs, **options: (gate.wait(10), score(pairs, **options))[1]
+    headers = {"x-deadline-ms": "80"}
+    cohere = running.client.post("/v2/rerank", json={"query": "ruby", "documents": ["a"]}, headers=headers)
+    tei = running.client.post("/rerank", json={"query": "ruby", "texts": ["a"]}, headers=headers)
+    gate.set()
+    assert cohere.status_code == 504
+    assert "time ran out" in cohere.json()["message"]
+    assert (tei.status_code, tei.json()["error_type"]) == (424, "Backend")
+    wrong = running.client.post("/rerank", json={"query": "a", "texts": ["a"]}, headers={"x-deadline-ms": "soon"})
+    assert wrong.status_code == 422
