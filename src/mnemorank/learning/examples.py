@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
 from sqlalchemy import Connection, delete, func, select
@@ -55,6 +55,15 @@ def load(database: Database, split: str | None = None) -> list[MinedExample]:
     ]
 
 
+def untrained(database: Database) -> int:
+    """How many training examples no model was trained on yet."""
+    table = schema.examples
+    seen = select(schema.model_examples.c.example_id)
+    query = select(func.count()).select_from(table).where(table.c.split == "train", table.c.id.not_in(seen))
+    with database.reading() as connection:
+        return int(connection.execute(query).scalar_one())
+
+
 def counts(database: Database) -> dict[str, int]:
     """How many examples each split has."""
     table = schema.examples
@@ -63,8 +72,11 @@ def counts(database: Database) -> dict[str, int]:
     return {str(row[0]): int(row[1]) for row in rows}
 
 
-def record_training(database: Database, version: str, example_ids: Sequence[str]) -> None:
-    """Remember what a model was trained on, so that a later deletion can say which models it concerns."""
+def record_training(database: Database, version: str, example_ids: Collection[str]) -> None:
+    """Remember what a model was trained on, so that a later deletion can say which models it concerns.
+
+    :param version: of the model; `run:ID` of one that is being trained.
+    """
     rows = [{"version": version, "example_id": example_id} for example_id in sorted(set(example_ids))]
     with database.writing() as connection:
         connection.execute(delete(schema.model_examples).where(schema.model_examples.c.version == version))

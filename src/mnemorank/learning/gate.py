@@ -1,0 +1,134 @@
+"""The gate: a candidate is promoted only if it is proven better and nothing else got worse."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from mnemorank.errors import InputError
+from mnemorank.evaluation.significance import compare
+from mnemorank.learning.measurement import Measurement
+
+PRIMARY = "feedback"
+METRICS = ("map", "mrr@10", "ndcg@10", "hit@1")
+
+
+@dataclass(frozen=True, slots=True)
+class GateRules:
+    """When a candidate is good enough.
+
+    :param metric: the primary metric, on the held-out feedback.
+    :param alpha: of the two-sided paired randomization test. Attempt k since the last promotion is tested at
+        alpha/(k·(k+1)), so that however often a candidate is tried the chance of a false promotion stays below alpha.
+    :param least_queries: held-out queries below which nothing is promoted.
+    :param least_gain: in the primary metric.
+    :param tolerances: how much a guard set's MAP may fall.
+    :param ece: how much the calibration error may rise.
+    :param latency, size: how many times the current model's time per pair and bytes a candidate may take.
+    """
+
+    metric: str = "map"
+    alpha: float = 0.05
+    least_queries: int = 30
+    least_gain: float = 0.0
+    tolerances: Mapping[str, float] = field(default_factory=lambda: {"general": 0.01, "dated": 0.02})
+    ece: float = 0.05
+    latency: float = 1.5
+    size: float = 1.5
+
+    def __post_init__(self) -> None:
+        if self.metric not in METRICS:
+            raise InputError(f"gate.metric: expected one of {', '.join(METRICS)}, got {self.metric!r}")
+        if not 0 < self.alpha < 1:
+            raise InputError(f"gate.alpha: expected a number between 0 and 1, got {self.alpha!r}")
+
+    def alpha_at(self, attempt: int) -> float:
+        return self.alpha / (attempt * (attempt + 1))
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One condition of the gate, with the numbers it was decided on."""
+
+    name: str
+    passed: bool
+    reason: str
+    current: float | None = None
+    candidate: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """:param attempt: which candidate this is since the last promotion."""
+
+    promote: bool
+    attempt: int
+    checks: tuple[Check, ...]
+
+    @property
+    def reasons(self) -> list[str]:
+        """Why not, or where all passed, why."""
+        return [check.reason for check in self.checks if check.passed == self.promote]
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"promote": self.promote, "attempt": self.attempt, "checks": [asdict(check) for check in self.checks]}
+
+
+def decide(current: Measurement, candidate: Measurement, rules: GateRules | None = None, attempt: int = 1) -> Decision:
+    """:param attempt: which candidate this is since the last promotion, from 1."""
+    rules = rules or GateRules()
+    checks = [_enough(current, rules), _better(current, candidate, rules, attempt)]
+    checks += [_guard(name, current, candidate, rules) for name in sorted(current.sets) if name != PRIMARY]
+    checks += [_calibration(current, candidate, rules)]
+    checks += [
+        _ratio("latency", current.seconds_per_pair, candidate.seconds_per_pair, rules.latency),
+        _ratio("size", current.bytes, candidate.bytes, rules.size),
+    ]
+    return Decision(all(check.passed for check in checks), attempt, tuple(checks))
+
+
+def _enough(current: Measurement, rules: GateRules) -> Check:
+    queries = len(current.sets[PRIMARY].values(rules.metric))
+    passed = queries >= rules.least_queries
+    words = "enough" if passed else f"at least {rules.least_queries} are needed"
+    return Check("queries", passed, f"{queries} held-out queries: {words}")
+
+
+def _better(current: Measurement, candidate: Measurement, rules: GateRules, attempt: int) -> Check:
+    old, new = (measured.sets[PRIMARY].values(rules.metric) for measured in (current, candidate))
+    if not len(old):
+        return Check("gain", False, f"{rules.metric} on held-out feedback: nothing to compare on")
+    found = compare(new, old)
+    alpha = rules.alpha_at(attempt)
+    gain = found.difference.mean
+    passed = gain > max(rules.least_gain, 0.0) and found.p < alpha
+    reason = (
+        f"{rules.metric} on held-out feedback {old.mean():.4f} → {new.mean():.4f} ({gain:+.4f}, p = {found.p:.4f}, "
+        f"{found.wins} won, {found.losses} lost, {found.ties} tied): "
+        f"{'significantly better' if passed else f'not shown to be better at p < {alpha:.4f}'}"
+    )
+    return Check("gain", passed, reason, float(old.mean()), float(new.mean()))
+
+
+def _guard(name: str, current: Measurement, candidate: Measurement, rules: GateRules) -> Check:
+    old, new = current.sets[name].mean("map"), candidate.sets[name].mean("map")
+    limit = rules.tolerances.get(name, 0.01)
+    passed = new >= old - limit
+    reason = f"{name} map {old:.4f} → {new:.4f}: {'within' if passed else 'falls beyond'} the tolerance of {limit:g}"
+    return Check(name, passed, reason, old, new)
+
+
+def _calibration(current: Measurement, candidate: Measurement, rules: GateRules) -> Check:
+    old, new = current.ece, candidate.ece
+    passed = new <= old + rules.ece
+    words = "within" if passed else "rises beyond"
+    return Check("ece", passed, f"ece {old:.4f} → {new:.4f}: {words} the tolerance of {rules.ece:g}", old, new)
+
+
+def _ratio(name: str, old: float, new: float, limit: float) -> Check:
+    ratio = new / old if old else math.inf
+    passed = ratio <= limit
+    words = "within" if passed else "beyond"
+    return Check(name, passed, f"{name} {ratio:.2f} times the current model's: {words} {limit:g}", old, new)

@@ -1,0 +1,219 @@
+"""Loop: feedback in, better model out, never a worse one. What the command line and the server both call."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from mnemorank.artefact import resolve
+from mnemorank.data.records import Example
+from mnemorank.errors import InputError
+from mnemorank.learning import deletion, examples
+from mnemorank.learning.evidence import Lookup
+from mnemorank.learning.gate import PRIMARY, Decision, decide
+from mnemorank.learning.golden import mine_golden
+from mnemorank.learning.guards import guard_sets
+from mnemorank.learning.measurement import measure_models
+from mnemorank.learning.mining import HELD_OUT, TRAIN, Mined, mine
+from mnemorank.learning.propensity import Propensities, estimate, impressions
+from mnemorank.learning.registry import Registry, Version, no_step
+from mnemorank.learning.runs import FAILED, FEEDBACK, Run, Runs
+from mnemorank.learning.settings import Settings, load_settings, settings_to_table
+from mnemorank.learning.store import EventStore
+
+logger = logging.getLogger(__name__)
+
+
+class Loop:
+    """The learning loop of one folder.
+
+    :param root: holds `learning.toml`, the event store, the registry and the runs.
+    :param settings: those of `learning.toml` by default.
+    :param store_url: instead of the settings' own.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        settings: Settings | None = None,
+        *,
+        store_url: str | None = None,
+        on_step: Callable[[str], None] = no_step,
+    ) -> None:
+        self.root = Path(root)
+        self.root.mkdir(parents=True, exist_ok=True)
+        self.settings = settings or load_settings(self.root)
+        self.store_url = store_url or self.settings.store or str(self.root / "events.db")
+        self.store = EventStore(self.store_url, self.settings.privacy)
+        self.registry = Registry(self.settings.registry or self.root / "registry", on_step=on_step)
+        self.runs = Runs(self.root / "runs")
+        self._step = on_step
+
+    def __enter__(self) -> Loop:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self.store.close()
+
+    def current(self) -> Version:
+        """The version in service; an empty registry is given the settings' model as its first."""
+        version = self.registry.current()
+        if version is not None:
+            return version
+        source = resolve(self.settings.training.model)
+        torch = source / "torch" if (source / "torch").is_dir() else None
+        has_weights = any(source.glob("*.safetensors"))
+        first = self.registry.add(source, torch=source if has_weights else torch, who="mnemorank", why="first version")
+        return self.registry.promote(first.name, who="mnemorank", why="first version")
+
+    def mine(self, golden: Path | None = None, lookup: Lookup | None = None) -> Mined:
+        """Make examples of all feedback; replaces those mined before.
+
+        :param golden: a file of known answers, which replaces the one given before.
+        :param lookup: gives a memory by its id where texts are not stored.
+        """
+        deletion.expire(self.store)
+        rules = self.settings.mining
+        mined = mine(self.store.events(), self.propensities(), rules, lookup)
+        examples.save(self.store.database, mined.examples, "feedback")
+        if golden is not None:
+            examples.save(self.store.database, mine_golden(golden, rules.held_out), "golden")
+        return mined
+
+    def propensities(self) -> Propensities:
+        return estimate(impressions(self.store.events()))
+
+    def train(self, *, promote: bool = False, who: str = "") -> tuple[Run, subprocess.Popen[bytes]]:
+        """Begin to train a candidate on the mined examples, in a process of its own.
+
+        :param promote: put it in service if it passes the gate.
+        """
+        under_way = self.runs.open_run()
+        if under_way is not None:
+            raise InputError(f"run: {under_way.id} is under way; wait for it or cancel it")
+        given = examples.load(self.store.database, TRAIN)
+        least = self.settings.training.least_examples
+        if len(given) < least:
+            raise InputError(f"examples: {len(given)} to train on, at least {least} are needed; gather more feedback")
+        parent = self.current()
+        run = self.runs.create(
+            who=who,
+            promote=promote,
+            base_version=parent.name,
+            examples=len(given),
+            settings=settings_to_table(self.settings),
+        )
+        examples.record_training(self.store.database, f"run:{run.id}", [entry.example.id for entry in given])
+        examples.write_with_provenance(given, self.runs.folder(run.id) / FEEDBACK)
+        return run, self._start(run)
+
+    def recover(self) -> Run | None:
+        """Go on with a run whose process was killed; one that was killed too often is given up."""
+        run = self.runs.open_run()
+        if run is None or self.runs.is_alive(run.id):
+            return run
+        if run.attempt >= self.settings.training.attempts:
+            error = f"its process was killed {run.attempt} times"
+            return self.runs.update(run.id, state=FAILED, finished=time.time(), error=error)
+        logger.info("going on with the run %s", run.id)
+        self._start(run)
+        return run
+
+    def evaluate(self, name: str, who: str = "") -> Decision:
+        """Measure a version against the current one and ask the gate; the answer goes into the history."""
+        candidate, current = self.registry.version(name), self.current()
+        if candidate.name == current.name:
+            raise InputError(f"version: {name} is the current one; there is nothing to compare it with")
+        old, new = measure_models([current.path, candidate.path], self.evaluation_sets())
+        decision = decide(old, new, self.settings.gate, self._attempt())
+        facts = {**decision.to_dict(), "against": current.name, "current": old.summary(), "candidate": new.summary()}
+        self._step("evaluate: record")
+        self.registry.history.append(
+            action="evaluate", version=name, who=who, why="; ".join(decision.reasons), facts=facts
+        )
+        return decision
+
+    def evaluation_sets(self) -> dict[str, list[Example]]:
+        """The held-out feedback and the guard sets."""
+        held_out = [entry.example for entry in examples.load(self.store.database, HELD_OUT)]
+        guards = self.settings.guards
+        return {PRIMARY: held_out, **guard_sets(guards.general, guards.dated)}
+
+    def promote(self, name: str, *, who: str = "", why: str = "", force: bool = False) -> Version:
+        """Put a version in service that the gate let through.
+
+        :param force: promote whatever the gate said; the history says so.
+        """
+        said = self.last_decision(name)
+        if not force and not (said and said["promote"]):
+            reasons = "; ".join(c["reason"] for c in said["checks"] if not c["passed"]) if said else "not evaluated yet"
+            raise InputError(f"version: {name} did not pass the gate: {reasons}; --force promotes it all the same")
+        why = f"{why} (forced)".strip() if force else why
+        return self.registry.promote(name, who=who, why=why, facts={"gate": said} if said else {})
+
+    def last_decision(self, name: str) -> dict[str, Any] | None:
+        """The gate's last word on a version against the one that is current now."""
+        current = self.registry.current()
+        said = [e for e in self.registry.history.entries() if e["action"] == "evaluate" and e["version"] == name]
+        if not said or current is None or said[-1]["facts"]["against"] != current.name:
+            return None
+        facts: dict[str, Any] = said[-1]["facts"]
+        return facts
+
+    def run(self, *, who: str = "", golden: Path | None = None) -> Run:
+        """Mine, train, evaluate and promote if the gate lets it; returns the finished run."""
+        self.mine(golden)
+        run, process = self.train(promote=True, who=who)
+        process.wait()
+        self.registry.collect(self.settings.keep, who=who or "mnemorank")
+        return self.runs.get(run.id)
+
+    def forget(self, scope: str, name: str, tenant: str) -> deletion.Deletion:
+        """Delete by event, memory, user or tenant, everywhere: store, mined examples, files of runs."""
+        done = deletion.delete_by_scope(self.store, scope, name, tenant)
+        self.runs.forget(set(done.example_ids))
+        return done
+
+    def status(self) -> dict[str, Any]:
+        """Where the loop stands."""
+        current, previous, run = self.registry.current(), self.registry.previous(), self.runs.open_run()
+        last = run or next(iter(self.runs.all()[-1:]), None)
+        return {
+            "current": current.name if current else None,
+            "previous": previous.name if previous else None,
+            "versions": [version.name for version in self.registry.versions()],
+            **self.store.counts(),
+            "examples": {TRAIN: 0, HELD_OUT: 0, **examples.counts(self.store.database)},
+            "untrained_examples": examples.untrained(self.store.database),
+            "stores_texts": self.settings.privacy.texts,
+            "run": None if last is None else {**last.summary(), "progress": self.runs.progress(last.id)},
+            "deletions_since_training": self._deletions_by_version(),
+        }
+
+    def _deletions_by_version(self) -> dict[str, int]:
+        """Version → how many of the examples it was trained on have been deleted since."""
+        total: dict[str, int] = {}
+        for done in deletion.deletions(self.store):
+            for version, count in done.models.items():
+                if not version.startswith("run:"):
+                    total[version] = total.get(version, 0) + count
+        return total
+
+    def _attempt(self) -> int:
+        """Which candidate this is since the last change of the current version; asking again about one counts too."""
+        tried = 1
+        for entry in reversed(self.registry.history.entries()):
+            if entry["action"] in ("promote", "rollback"):
+                break
+            tried += entry["action"] == "evaluate"
+        return tried
+
+    def _start(self, run: Run) -> subprocess.Popen[bytes]:
+        return self.runs.start(run, self.root, self.store_url, self.settings.training.threads)
