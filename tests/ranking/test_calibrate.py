@@ -50,6 +50,17 @@ def test_platt_of_separable_and_of_inverted_scores_stays_usable():
     assert fit_platt(np.array([-1.0, 1.0]), np.array([1.0, 0.0])).scale > 0
 
 
+@pytest.mark.parametrize("spread", [1e-4, 1.0, 300.0])
+def test_platt_of_separable_scores_does_not_run_away(spread):
+    """Newton's method without a check on its steps ends with relevance 1 for all, right or wrong."""
+    logits = np.concatenate([np.linspace(-1, -0.5, 80), np.linspace(0.5, 1, 20)]) * spread + 7
+    labels = np.repeat([0.0, 1.0], [80, 20])
+    fitted = fit_platt(logits, labels)
+    relevance = sigmoid(fitted.scale * logits + fitted.bias)
+    assert relevance[:80].max() < 0.1
+    assert relevance[80:].min() > 0.9
+
+
 def test_platt_wants_as_many_labels_as_scores():
     with pytest.raises(ValueError, match="labels"):
         fit_platt(np.array([1.0]), np.array([1.0, 0.0]))

@@ -43,22 +43,24 @@ def fit_platt(logits: Floats, labels: Floats, steps: int = 100) -> Calibration:
     positive = labels.sum()
     high, low = (positive + 1) / (positive + 2), 1 / (len(labels) - positive + 2)
     targets = low + labels * (high - low)
-    design = np.stack([logits, np.ones_like(logits)], axis=1)
+    # On standardized scores and with the step halved until the loss falls, Newton's method cannot run away.
+    middle, spread = float(logits.mean()), max(float(logits.std()), 1e-12)
+    design = np.stack([(logits - middle) / spread, np.ones_like(logits)], axis=1)
 
-    def loss(weights: Floats) -> float:
-        odds = design @ weights
-        return float((np.logaddexp(0, odds) - targets * odds).sum())
+    def loss(at: Floats) -> float:
+        margin = design @ at
+        return float((np.logaddexp(0, margin) - targets * margin).sum())
 
-    weights = np.zeros(2)
+    weights = np.array([0.0, 0.0])
     for _ in range(steps):
         predicted = sigmoid(design @ weights)
         gradient = design.T @ (predicted - targets)
         curvature = design.T @ (design * (predicted * (1 - predicted))[:, None]) + 1e-9 * np.eye(2)
         step = np.linalg.solve(curvature, gradient)
-        size = 1.0
-        while loss(weights - size * step) > loss(weights) and size > 1e-10:
-            size /= 2
-        weights = weights - size * step
-        if np.abs(size * step).max() < 1e-10:
+        while loss(weights - step) > loss(weights) and np.abs(step).max() > 1e-10:
+            step = step / 2
+        weights = weights - step
+        if np.abs(step).max() < 1e-10:
             break
-    return Calibration(scale=max(float(weights[0]), 1e-3), bias=float(weights[1]))
+    scale = max(float(weights[0]) / spread, 1e-3)
+    return Calibration(scale=scale, bias=float(weights[1]) - scale * middle)
