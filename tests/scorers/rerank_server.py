@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -35,6 +36,7 @@ class Script:
     requests: list[dict[str, Any]] = field(default_factory=list)
     at_once: int = 0
     most_at_once: int = 0
+    connections: list[socket.socket] = field(default_factory=list)
     released: threading.Event = field(default_factory=threading.Event)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -65,6 +67,11 @@ def answer_of(path: str, body: dict[str, Any]) -> tuple[Any, list[dict[str, Any]
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     script: Script
+
+    def setup(self) -> None:
+        super().setup()
+        with self.script.lock:
+            self.script.connections.append(self.connection)
 
     def do_POST(self) -> None:
         script = self.script
@@ -156,10 +163,14 @@ class Server:
     server: ThreadingHTTPServer
 
     def kill(self) -> None:
-        """Stop answering: the port refuses connections from now on."""
+        """Gone as a killed process is: connections are cut, and the port refuses new ones."""
         self.script.released.set()
         self.server.shutdown()
         self.server.server_close()
+        with self.script.lock:
+            for connection in self.script.connections:
+                with suppress(OSError):
+                    connection.shutdown(socket.SHUT_RDWR)
 
 
 @contextmanager
