@@ -6,9 +6,10 @@ from mnemorank.formats import format_memory
 from mnemorank.memory import Memory
 from mnemorank.model import Model
 from mnemorank.moment import Moment
+from mnemorank.options import Options
 from mnemorank.ranking.fuse import Fusion
 from mnemorank.ranking.select import Selection
-from mnemorank.reranker import Options, Reranker
+from mnemorank.reranker import Reranker
 from mnemorank.results import Ranking, Result, Score
 
 __all__ = [

@@ -1,0 +1,36 @@
+"""How to rank: the settings of the stages around the model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from mnemorank.errors import InputError
+from mnemorank.ranking.fuse import Fusion
+from mnemorank.ranking.select import Selection
+
+FirstStageSource = Literal["auto", "given", "bm25", "none"]
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How to rank, for one call or as a reranker's defaults.
+
+    :param first_stage: where the first-stage evidence comes from: the memories' own scores (`given`), BM25 over the
+        pool (`bm25`), the scores if there are any and BM25 otherwise (`auto`), or `none`. How much it counts is the
+        artefact's or `fusion.first_stage_weight`.
+    :param supersede: flag outdated memories and rank them below their successor, unless the query asks for the past.
+    :param limit: score at most this many, the first stage's best; the rest follow in first-stage order, unscored.
+    """
+
+    fusion: Fusion = Fusion()
+    selection: Selection = Selection()
+    first_stage: FirstStageSource = "auto"
+    supersede: bool = True
+    limit: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.first_stage not in ("auto", "given", "bm25", "none"):
+            raise InputError(f"first_stage: expected auto, given, bm25 or none, got {self.first_stage!r}")
+        if self.limit is not None and self.limit < 1:
+            raise InputError(f"limit: expected a whole number from 1, got {self.limit!r}")
