@@ -1,0 +1,89 @@
+"""mnemorank bench, as it is run from a shell."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from mnemorank.cli import main
+
+CONTRACT = {
+    "map", "mrr@10", "ndcg@10", "recall@5", "recall@10", "hit@1", "hit@3", "hit@5", "hit@10", "ece", "seconds", "pairs",
+}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def triplets(tmp_path):
+    path = tmp_path / "t.jsonl"
+    with path.open("w") as stream:
+        for city, other in (("berlin", "lisbon"), ("aurora", "zenith")):
+            record = {"query": f"who is in {city}", "positive": {"text": f"ruby is in {city}"}}
+            stream.write(json.dumps({**record, "negative": {"text": f"ruby was in {other}"}}) + "\n")
+    return path
+
+
+def test_writes_figures_and_report(triplets, tiny_onnx, tmp_path, capsys):
+    files = [str(tmp_path / name) for name in ("figures.json", "report.html")]
+    models = ["--model", str(tiny_onnx), "--model", "bm25", "--model", "first-stage"]
+    code = main(["bench", "triplets", str(triplets), *models, "--json", files[0], "--html", files[1]])
+    out, err = capsys.readouterr()
+    assert (code, err) == (0, "")
+    assert "triplets: 2 questions" in out
+    assert "against bm25: map" in out
+    figures = json.loads((tmp_path / "figures.json").read_text())
+    assert {"task", "path", "queries", "candidates_mean", "models"} <= set(figures)
+    assert (figures["queries"], figures["candidates_mean"]) == (2, 4.0)
+    assert list(figures["models"]) == ["overlap", "bm25", "first-stage"]
+    for values in figures["models"].values():
+        assert set(values) >= CONTRACT
+        assert values["hit@1"] == values["pairwise_accuracy"] == 1.0
+    assert (tmp_path / "report.html").read_text().startswith("<!DOCTYPE html>")
+
+
+def test_json_alone_on_standard_output(triplets, capsys):
+    assert main(["bench", "triplets", str(triplets), "--model", "bm25", "--limit", "1", "--json", "-"]) == 0
+    assert json.loads(capsys.readouterr().out)["queries"] == 1
+
+
+def test_a_second_run_uses_the_first(triplets, tmp_path, capsys):
+    assert main(["bench", "triplets", str(triplets), "--model", "bm25"]) == 0
+    kept = list((tmp_path / "cache" / "mnemorank" / "bench").iterdir())
+    before = kept[0].read_bytes()
+    assert main(["bench", "triplets", str(triplets), "--model", "bm25"]) == 0
+    assert kept[0].read_bytes() == before
+    assert len(before.splitlines()) == 2
+
+
+def test_no_cache_leaves_nothing(triplets, tmp_path):
+    assert main(["bench", "triplets", str(triplets), "--model", "bm25", "--no-cache"]) == 0
+    assert not (tmp_path / "cache").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nonsense", "FILE"], "unknown task 'nonsense'; there are: 2wiki, beir"),
+        (["lists", "missing.jsonl"], "missing.jsonl: no such file or folder"),
+        (["lists", "FILE"], "t.jsonl:1: candidates: expected a list"),
+        (["triplets", "FILE", "--model", "nope"], "no model 'nope'"),
+        (["triplets", "FILE", "--html", "/no/such/folder/r.html"], "r.html: cannot be written: no such folder"),
+    ],
+)
+def test_bad_input_is_one_line_and_code_2(triplets, capsys, arguments, message):
+    given = [str(triplets) if argument == "FILE" else argument for argument in arguments]
+    assert main(["bench", *given, *([] if "--model" in given else ["--model", "bm25"])]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert message in err
+    assert err.count("\n") == 1
+
+
+def test_a_failing_model_is_no_result(triplets, capsys):
+    assert main(["bench", "triplets", str(triplets), "--model", "http://127.0.0.1:9/rerank"]) == 1
+    assert "127.0.0.1:9" in capsys.readouterr().err

@@ -1,0 +1,140 @@
+"""Baselines and how a name becomes a contestant."""
+
+from __future__ import annotations
+
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import numpy as np
+import pytest
+
+from mnemorank import ArtefactError, Memory, Moment, ScorerError
+from mnemorank.evaluation.baselines import Question, baselines
+from mnemorank.evaluation.contestants import contestant
+from mnemorank.ranking.lexical import bm25
+
+MEMORIES = [
+    Memory("The cat sleeps all day", mentioned_at=Moment(2021)),
+    Memory("Ruby works at Aurora Labs", mentioned_at=Moment(2024, 5)),
+    Memory("Ruby worked in a bakery", mentioned_at=Moment(2024, 1)),
+    Memory("Undated words about ruby stones"),
+]
+QUESTION = Question("q", "Where does Ruby work?", MEMORIES, Moment(2024, 6))
+
+
+def best(name: str, question: Question = QUESTION) -> int:
+    return contestant(name).answer(question).ranking()[0]
+
+
+def test_bm25_finds_the_words_and_gives_nothing_to_the_rest():
+    scores = contestant("bm25").answer(QUESTION).scores
+    assert int(np.argmax(scores)) in (1, 2)
+    assert scores[0] == 0
+
+
+@pytest.mark.parametrize("texts", [["", ""], ["the of and", "a"], ["…"]])
+def test_bm25_bears_pools_without_words(texts):
+    question = Question("q", "the", [Memory(text) for text in texts])
+    assert contestant("bm25").answer(question).scores.tolist() == [0.0] * len(texts)
+
+
+def test_recency_puts_the_newest_first_and_the_undated_last():
+    assert contestant("recency").answer(QUESTION).ranking() == [1, 2, 0, 3]
+
+
+def test_first_stage_takes_given_scores_else_bm25():
+    scored = Question(
+        "q", "ruby", [memory.with_score(score) for memory, score in zip(MEMORIES, (1, 0, 9, None), strict=True)]
+    )
+    assert contestant("first-stage").answer(scored).ranking() == [2, 0, 1, 3]
+    found = contestant("first-stage").answer(QUESTION).scores
+    assert found.tolist() == bm25(QUESTION.query, [memory.text for memory in MEMORIES]).tolist()
+
+
+def test_fusion_prefers_the_recent_among_equals():
+    twins = [Memory("ruby works", mentioned_at=Moment(year)) for year in (2019, 2024, 2022)]
+    assert best("fusion", Question("q", "ruby", twins, Moment(2024, 12))) == 1
+
+
+def test_random_is_the_same_on_every_run_and_another_for_another_question():
+    one, again = (contestant("random").answer(QUESTION).ranking() for _ in range(2))
+    assert one == again
+    many = {tuple(contestant("random").answer(Question(str(i), "q", MEMORIES)).ranking()) for i in range(50)}
+    assert len(many) > 10
+
+
+def test_a_model_folder_runs_as_pipeline_or_bare(tiny_onnx):
+    pipeline, bare = contestant(str(tiny_onnx)), contestant(str(tiny_onnx), model_only=True)
+    assert pipeline.fingerprint != bare.fingerprint
+    question = Question(
+        "q", "where does ruby work", [Memory("the cat"), Memory("ruby works at aurora labs"), Memory("ruby work")]
+    )
+    answer = bare.answer(question)
+    assert answer.ranking()[0] == 2
+    assert answer.scores.tolist() == [-1, 0, 1]
+    assert answer.relevance is not None
+    assert answer.relevance.tolist() == pytest.approx([1 / (1 + np.exp(1)), 0.5, 1 / (1 + np.exp(-1))])
+    assert pipeline.answer(question).ranking()[0] == 2
+
+
+def test_a_changed_folder_without_a_manifest_is_another_contestant(tiny_onnx):
+    before = contestant(str(tiny_onnx)).fingerprint
+    (tiny_onnx / "tokenizer_config.json").write_text(json.dumps({"model_max_length": 64, "note": 1}))
+    assert contestant(str(tiny_onnx)).fingerprint != before
+
+
+def test_an_unknown_name_says_what_there_is():
+    with pytest.raises(ArtefactError, match="no model 'nope'"):
+        contestant("nope")
+
+
+def test_every_baseline_ranks_every_memory():
+    for name in baselines:
+        assert sorted(contestant(name).answer(QUESTION).ranking()) == [0, 1, 2, 3]
+
+
+@pytest.fixture
+def server():
+    """A real server that speaks Cohere's and TEI's dialects and scores by length."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self):
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            if body["query"] == "fail":
+                self.send_response(429)
+                self.end_headers()
+                self.wfile.write(b'{"message": "slow down"}')
+                return
+            texts = body.get("documents") or body["texts"]
+            scored = [(i, len(text) / 100) for i, text in enumerate(texts)]
+            if self.path == "/v2/rerank":
+                answer = {"results": [{"index": i, "relevance_score": s} for i, s in reversed(scored)]}
+            else:
+                answer = [{"index": i, "score": s} for i, s in scored]
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(json.dumps(answer).encode())
+
+        def log_message(self, *_):
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as one:
+        thread = threading.Thread(target=one.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{one.server_port}"
+        one.shutdown()
+        thread.join()
+
+
+@pytest.mark.parametrize("path", ["", "/v2/rerank", "/rerank"])
+def test_http_rerankers(server, path):
+    found = contestant(server + path).answer(QUESTION).scores
+    assert found.tolist() == pytest.approx([len(memory.text) / 100 for memory in MEMORIES])
+
+
+def test_http_errors_are_not_scores(server):
+    with pytest.raises(ScorerError, match=r"answered 429.*slow down"):
+        contestant(server).answer(Question("q", "fail", MEMORIES))
+    with pytest.raises(ScorerError, match="refused"):
+        contestant("http://127.0.0.1:9/rerank").answer(QUESTION)
