@@ -112,6 +112,17 @@ def test_a_full_queue_refuses_and_says_when_to_come_back(gated, batcher):
         assert np.isfinite(first.result(10)).all()
 
 
+def test_a_request_that_was_let_in_is_not_refused_half_way(gated, batcher):
+    ticket = Ticket()
+    with ThreadPoolExecutor(2) as pool:
+        first = in_thread(pool, ticket, lambda: batcher.score("cat", gated.prepare(["the cat"] * 90)))
+        wait_for(lambda: batcher.waiting_pairs > 0)
+        rest = in_thread(pool, ticket, lambda: batcher.score("cat", gated.prepare(["the cat"] * 90)))
+        wait_for(lambda: batcher.waiting_pairs > 100)
+        gated.gate.set()
+        assert len(first.result(10)) == len(rest.result(10)) == 90
+
+
 def test_a_request_larger_than_the_queue_is_taken_when_nothing_waits(gated, batcher):
     gated.gate.set()
     assert len(batcher.score("cat", gated.prepare(["the cat"] * 150))) == 150

@@ -182,14 +182,23 @@ def test_exploration_swaps_neighbours_and_logs_the_chances(start, log):
     assert len(orders) > 1
 
 
-def test_a_deadline_gives_what_there_is_in_first_stage_order_and_says_degraded(start):
-    running = start()
+def held_back(running):
+    """Let nothing be scored until the returned event is set."""
     gate = threading.Event()
     scorer = running.app.state.slot.current.scorer.scorer
     score = scorer.score_pairs
     scorer.score_pairs = lambda pairs, **options: (gate.wait(10), score(pairs, **options))[1]
-    body = {"query": "ruby", "memories": ["cat", "ruby", "dog"], "deadline_ms": 100}
-    answer = running.client.post(PATH, json=body)
+    return gate
+
+
+@pytest.mark.parametrize(
+    ("settings", "extra"),
+    [({}, {"deadline_ms": 100}), ({"request_timeout": 0.1}, {}), ({"request_timeout": 0.1}, {"deadline_ms": 9000})],
+)
+def test_a_deadline_gives_what_there_is_in_first_stage_order_and_says_degraded(start, settings, extra):
+    running = start(**settings)
+    gate = held_back(running)
+    answer = running.client.post(PATH, json={"query": "ruby", "memories": ["cat", "ruby", "dog"], **extra})
     gate.set()
     assert answer.status_code == 200
     assert answer.json()["degraded"] == "deadline: 3 of 3 memories were not scored in time"
@@ -216,10 +225,7 @@ def test_a_failing_model_degrades_here_and_is_an_error_where_the_dialect_cannot_
 
 def test_a_deadline_header_is_an_error_in_dialects_that_cannot_say_degraded(start):
     running = start()
-    gate = threading.Event()
-    scorer = running.app.state.slot.current.scorer.scorer
-    score = scorer.score_pairs
-    scorer.score_pairs = lambda pairs, **options: (gate.wait(10), score(pairs, **options))[1]
+    gate = held_back(running)
     headers = {"x-deadline-ms": "80"}
     cohere = running.client.post("/v2/rerank", json={"query": "ruby", "documents": ["a"]}, headers=headers)
     tei = running.client.post("/rerank", json={"query": "ruby", "texts": ["a"]}, headers=headers)

@@ -32,7 +32,8 @@ def create_app(
 ) -> FastAPI:
     """The app. Its model is loaded when it starts.
 
-    `app.state` has what routes use: `settings`, `keys`, `slot`, `catalogue`, `engine`, `metrics`, `event_log`.
+    `app.state` has what routes use: `settings`, `keys`, `slot`, `catalogue`, `engine`, `metrics`, `event_log`,
+    `learning`.
 
     :param event_log: where events of the native route go; by default what `settings.store` says, if anything.
     :param tracing: by default what `settings.otel` says.
@@ -41,6 +42,13 @@ def create_app(
     settings.check_auth()
     app = FastAPI(title="mnemorank", version=__version__, description=DESCRIPTION, lifespan=lifespan)
     state = app.state
+    state.learning = None
+    if settings.learning is not None:
+        from mnemorank.server.learning import LearningLog, open_learning, with_learning
+
+        state.learning = open_learning(settings)
+        settings = with_learning(settings, state.learning)
+        event_log = event_log if event_log is not None else LearningLog(state.learning)
     state.settings = settings
     state.keys = read_keys(settings.keys) if settings.keys else None
     state.metrics = Metrics(lambda: state.slot.current.scorer.waiting_pairs if state.slot.current else 0)

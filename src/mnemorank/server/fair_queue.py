@@ -82,11 +82,12 @@ class FairQueue:
         self._closed = False
         self._tokens_per_second = 0.0
 
-    def put(self, job: Job) -> None:
+    def put(self, job: Job, *, is_admitted: bool = False) -> None:
+        """:param is_admitted: the job continues a request that was let in before, so it is not refused."""
         with self._changed:
             if self._closed:
                 raise OverloadedError("the server is shutting down", retry_after=1)
-            if self.pairs and self.pairs + len(job.pairs) > self.most_pairs:
+            if not is_admitted and self.pairs and self.pairs + len(job.pairs) > self.most_pairs:
                 raise OverloadedError(
                     f"the queue is full: {self.pairs} pairs wait and {len(job.pairs)} more would exceed "
                     f"queue_pairs = {self.most_pairs}",

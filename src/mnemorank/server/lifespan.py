@@ -32,6 +32,8 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
     tasks: set[asyncio.Task[None]] = set()
     if app.state.settings.registry is not None:
         tasks.add(asyncio.create_task(follow(catalogue.registered, slot)))
+    if app.state.learning is not None:
+        await asyncio.to_thread(app.state.learning.start)
     forget_signal = _reload_on_hangup(slot, catalogue, tasks)
     try:
         yield
@@ -42,6 +44,8 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         await asyncio.gather(*tasks, return_exceptions=True)
         engine.close()
         await asyncio.to_thread(slot.close)
+        if app.state.learning is not None:
+            await asyncio.to_thread(app.state.learning.close)
         close_log = getattr(app.state.event_log, "close", None)
         if close_log is not None:
             await asyncio.to_thread(close_log)

@@ -27,6 +27,7 @@ class Settings:
     models_dir: Path | None = _setting(None, "folder whose models may be swapped in by name", "DIR")
     registry: Path | None = _setting(None, "model registry; its current version is served and followed", "DIR")
     store: str | None = _setting(None, "database of the feedback log, such as sqlite:///feedback.db", "URL")
+    learning: Path | None = _setting(None, "folder of the learning loop; brings its own store and registry", "DIR")
     explore: float = _setting(0.0, "chance that neighbours change places in logged answers, up to 0.5", "P")
     threads: int | None = _setting(None, "cores to score on (default: all)", "N")
     token_budget: int = _setting(2048, "padded tokens in a batch", "N")

@@ -14,10 +14,10 @@ except ImportError as error:
 
 
 class StoreLog:
-    """:param url: of the store's database; `store` is then open for feedback and learning."""
+    """:param store: open, or the URL of its database; `store` is then open for feedback and learning."""
 
-    def __init__(self, url: str) -> None:
-        self.store = EventStore(url)
+    def __init__(self, store: EventStore | str) -> None:
+        self.store = EventStore(store) if isinstance(store, str) else store
 
     def record(self, event: RerankEvent) -> None:
         self.store.log(

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, PlainValidator, StrictFloat, 
 from mnemorank import Fusion, Options, Ranking, Result, Selection
 from mnemorank.server.auth import Caller, Reader
 from mnemorank.server.engine import Answer, Engine
-from mnemorank.server.errors import Problem
+from mnemorank.server.errors import DeadlineError, Problem
 from mnemorank.server.events import EventLog, describe, new_event_id
 from mnemorank.server.limits import check_count, check_query
 from mnemorank.server.routes.shapes import Count, Flag, Text, dialect_router, errors
@@ -24,6 +24,7 @@ from mnemorank.server.swap import Served
 logger = logging.getLogger(__name__)
 
 MOST_COMPARISONS = 2_000_000
+_NO_TIME = 0.001
 Number = Annotated[StrictFloat | StrictInt, Field(ge=-1e9, le=1e9)]
 Name = Annotated[Text, Field(min_length=1, max_length=256)]
 
@@ -162,12 +163,13 @@ async def rerank(request: Request, body: MemoriesRequest, caller: Reader) -> JSO
     options = body.options()
     tenant = _tenant(body, caller)
     deadline = engine.deadline(request, body.deadline_ms)
+    is_urgent = body.deadline_ms is not None or "x-deadline-ms" in request.headers
     event_id = new_event_id()
     if settings.log_texts:
         request.state.notes["query"] = body.query
 
-    def work(served: Served) -> Ranking:
-        ranking = served.reranker.rerank(
+    def rank(served: Served, deadline_ms: float | None) -> Ranking:
+        return served.reranker.rerank(
             body.query,
             body.memories,
             top_k=body.top_k,
@@ -175,15 +177,21 @@ async def rerank(request: Request, body: MemoriesRequest, caller: Reader) -> JSO
             as_of=body.as_of,
             time_range=tuple(body.time_range) if body.time_range else None,  # type: ignore[arg-type]
             instruction=body.instruction,
-            deadline_ms=max((deadline - time.monotonic()) * 1000, 0.001),
+            deadline_ms=deadline_ms,
             explain=body.explain,
             field=body.field,
             on_error=body.on_error,
             options=options,
         )
+
+    def work(served: Served) -> Ranking:
+        try:
+            ranking = rank(served, max((deadline - time.monotonic()) * 1000, _NO_TIME) if is_urgent else None)
+        except DeadlineError:
+            ranking = rank(served, _NO_TIME)
         return _record(request, ranking, body, served, event_id, tenant)
 
-    answer = await engine.run(request, work)
+    answer = await engine.run(request, work, None if is_urgent else deadline)
     _note_degraded(request, answer.value)
     return JSONResponse(_written(answer, event_id, body))
 

@@ -1,0 +1,153 @@
+"""Many clients at once: overload, disconnects, and answers that do not depend on the company."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+TEXTS = ["the cat", "ruby works at aurora labs", "ruby", "where does the dog live", "berlin in march 2024"]
+
+
+class Gate:
+    """Holds back the scoring of a running server."""
+
+    def __init__(self, running):
+        self._event = threading.Event()
+        self.calls = 0
+        scorer = running.app.state.slot.current.scorer.scorer
+        score = scorer.score_pairs
+
+        def gated(pairs, **options):
+            self.calls += 1
+            self._event.wait(20)
+            return score(pairs, **options)
+
+        scorer.score_pairs = gated
+
+    def open(self):
+        self._event.set()
+
+
+def wait_for(condition, seconds=10):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "did not happen in time"
+        time.sleep(0.01)
+
+
+def test_concurrent_answers_are_those_of_a_client_alone(server):
+    queries = ["ruby", "where does ruby work", "the dog", "berlin", "cat and dog", "march 2024"]
+    alone = {q: server.client.post("/rerank", json={"query": q, "texts": TEXTS}).json() for q in queries}
+
+    def ask(number):
+        query = queries[number % len(queries)]
+        return query, server.client.post("/rerank", json={"query": query, "texts": TEXTS}).json()
+
+    with ThreadPoolExecutor(16) as pool:
+        for query, answer in pool.map(ask, range(96)):
+            assert answer == alone[query]
+
+
+def test_a_full_queue_is_429_with_retry_after_in_every_shape(start):
+    running = start(queue_pairs=10)
+    gate = Gate(running)
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            waiting = pool.submit(running.client.post, "/rerank", json={"query": "ruby", "texts": TEXTS * 1000})
+            wait_for(lambda: running.app.state.slot.current.scorer.waiting_pairs > 10)
+            refused = {
+                path: running.client.post(path, json=body)
+                for path, body in {
+                    "/v2/rerank": {"query": "ruby", "documents": TEXTS},
+                    "/v1/rerank": {"query": "ruby", "documents": TEXTS},
+                    "/rerank": {"query": "ruby", "texts": TEXTS},
+                    "/score": {"text_1": "ruby", "text_2": TEXTS},
+                    "/v1/memories/rerank": {"query": "ruby", "memories": TEXTS},
+                }.items()
+            }
+            gate.open()
+            assert waiting.result().status_code == 200
+    finally:
+        gate.open()
+    for path, answer in refused.items():
+        assert answer.status_code == 429, path
+        assert int(answer.headers["retry-after"]) >= 1
+        assert "queue_pairs = 10" in answer.text
+    assert set(refused["/v2/rerank"].json()) == {"message"}
+    assert refused["/rerank"].json()["error_type"] == "Overloaded"
+    assert refused["/score"].json()["error"]["code"] == 429
+    assert refused["/v1/memories/rerank"].json()["error"]["code"] == "overloaded"
+
+
+def test_too_many_requests_at_once_are_429(start):
+    running = start(max_requests=2)
+    gate = Gate(running)
+    try:
+        with ThreadPoolExecutor(2) as pool:
+            body = {"query": "ruby", "texts": ["ruby"]}
+            waiting = [pool.submit(running.client.post, "/rerank", json=body) for _ in range(2)]
+            wait_for(lambda: running.app.state.engine._under_way == 2)
+            refused = running.client.post("/rerank", json=body)
+            gate.open()
+            assert [future.result().status_code for future in waiting] == [200, 200]
+    finally:
+        gate.open()
+    assert refused.status_code == 429
+    assert "max_requests = 2" in refused.json()["error"]
+
+
+def test_a_client_that_leaves_cancels_its_work(start):
+    running = start()
+    gate = Gate(running)
+    scorer = running.app.state.slot.current.scorer
+    body = json.dumps({"query": "ruby", "texts": TEXTS * 400}).encode()
+    try:
+        leaving = socket.create_connection(("127.0.0.1", running.port))
+        leaving.sendall(
+            b"POST /rerank HTTP/1.1\r\nHost: 127.0.0.1\r\ncontent-type: application/json\r\n"
+            b"content-length: %d\r\n\r\n" % len(body) + body
+        )
+        wait_for(lambda: scorer.waiting_pairs > 0)
+        leaving.close()
+        wait_for(lambda: scorer.waiting_pairs == 0)
+    finally:
+        gate.open()
+    wait_for(lambda: running.app.state.engine._under_way == 0)
+    assert gate.calls <= 2, "rounds were scored for nobody"
+    wait_for(
+        lambda: 'mnemorank_requests_total{route="/rerank",status="499"} 1.0' in running.client.get("/metrics").text
+    )
+
+
+def test_a_small_request_overtakes_a_large_one(start):
+    running = start(threads=1, token_budget=256)
+    order = []
+
+    def ask(name, count):
+        assert running.client.post("/rerank", json={"query": "ruby", "texts": TEXTS * count}).status_code == 200
+        order.append(name)
+
+    gate = Gate(running)
+    with ThreadPoolExecutor(2) as pool:
+        large = pool.submit(ask, "large", 400)
+        wait_for(lambda: gate.calls == 1)
+        waiting = running.app.state.slot.current.scorer.waiting_pairs
+        small = pool.submit(ask, "small", 2)
+        wait_for(lambda: running.app.state.slot.current.scorer.waiting_pairs == waiting + 10)
+        gate.open()
+        small.result(60), large.result(60)
+    assert order == ["small", "large"]
+
+
+@pytest.mark.parametrize("batching", [True, False])
+def test_without_batching_the_answers_are_the_same(start, tiny_tokenizer, batching):
+    running = start(batching=batching)
+    answer = running.client.post("/rerank", json={"query": "ruby cat", "texts": TEXTS, "raw_scores": True})
+    assert {entry["index"]: entry["score"] for entry in answer.json()} == {0: 0, 1: 0, 2: 0, 3: -1, 4: -1}
+    own = sum(len(tiny_tokenizer.encode(text, add_special_tokens=False).ids) for text in TEXTS)
+    assert answer.headers["x-compute-tokens"] == str(2 * len(TEXTS) + own)
