@@ -102,9 +102,9 @@ def server():
         def do_POST(self):
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             if body["query"] == "fail":
-                self.send_response(429)
+                self.send_response(400)
                 self.end_headers()
-                self.wfile.write(b'{"message": "slow down"}')
+                self.wfile.write(b'{"message": "no such model"}')
                 return
             texts = body.get("documents") or body["texts"]
             scored = [(i, len(text) / 100) for i, text in enumerate(texts)]
@@ -134,7 +134,7 @@ def test_http_rerankers(server, path):
 
 
 def test_http_errors_are_not_scores(server):
-    with pytest.raises(ScorerError, match=r"answered 429.*slow down"):
+    with pytest.raises(ScorerError, match=r"answered 400.*no such model"):
         contestant(server).answer(Question("q", "fail", MEMORIES))
-    with pytest.raises(ScorerError, match="refused"):
+    with pytest.raises(ScorerError, match=r"127\.0\.0\.1:9"):
         contestant("http://127.0.0.1:9/rerank").answer(QUESTION)
