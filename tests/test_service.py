@@ -1,0 +1,256 @@
+"""RerankerService: R3's contract, its faults not repeated."""
+
+import asyncio
+import copy
+import threading
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from mnemorank.errors import InputError, ScorerError
+from mnemorank.hardware import HardwareProfile
+from mnemorank.model import Model
+from mnemorank.scorers.failover import Failover
+from mnemorank.service import RerankerService, _hardware, _model_name
+from tests.scorers import tiny_models
+from tests.scorers.rerank_server import serving
+from tests.scorers.test_yes_no import r3_scores
+from tests.scorers.tiny_models import QUERY, TEXTS
+
+ASKED = "where does ruby work"
+CANDIDATES = [
+    {"content": "the cat", "id": 1},
+    {"content": "ruby does work at aurora", "id": 2, "extra": {"kept": True}},
+    {"content": "", "id": 3},
+    {"content": "where is ruby", "id": 4},
+]
+
+
+@pytest.fixture
+def service(tiny_onnx):
+    with RerankerService(reranker_model=tiny_onnx) as running:
+        yield running
+
+
+def ids(results):
+    return [result["id"] for result in results]
+
+
+def test_new_dicts_sorted_by_rerank_score(service):
+    before = copy.deepcopy(CANDIDATES)
+    results = service.rerank_results(ASKED, CANDIDATES)
+    assert before == CANDIDATES
+    assert ids(results) == [2, 4, 1, 3]
+    assert results[0] == {**CANDIDATES[1], "rerank_score": pytest.approx(0.88, abs=0.01)}
+    assert results[0] is not CANDIDATES[1]
+    scores = [result["rerank_score"] for result in results]
+    assert scores == sorted(scores, reverse=True)
+    assert scores[-1] == 0.0, "an empty text ranks last"
+
+
+def test_top_k_and_score_field(service):
+    results = service.rerank_results(ASKED, [{"body": c["content"], "id": c["id"]} for c in CANDIDATES], "body", 2)
+    assert ids(results) == [2, 4]
+
+
+def test_candidates_without_the_field_rank_last(service):
+    candidates = [{"id": 1}, {"content": None, "id": 2}, {"content": 12345, "id": 3}, *CANDIDATES[1:2]]
+    results = service.rerank_results(ASKED, [{**c, "id": i} for i, c in enumerate(candidates)])
+    assert ids(results) == [3, 2, 0, 1]
+    assert [result["rerank_score"] for result in results[2:]] == [0.0, 0.0]
+
+
+def test_candidates_beyond_the_cap_keep_their_order_after_the_scored(tiny_onnx):
+    candidates = [{"content": "the cat", "id": i} for i in range(130)]
+    candidates[40]["content"] = candidates[120]["content"] = "ruby does work"
+    candidates[110]["content"] = " "
+    with RerankerService(reranker_model=tiny_onnx) as service:
+        results = service.rerank_results(ASKED, candidates)
+    assert ids(results)[0] == 40
+    assert sorted(ids(results)) == list(range(130))
+    assert ids(results)[100:] == [i for i in range(100, 130) if i != 110] + [110]
+    assert [r["rerank_score"] for r in results[100:]] == [None] * 29 + [0.0]
+
+
+def test_a_failing_model_gives_the_original_order_and_no_scores(tiny_onnx):
+    model = Model.load(tiny_onnx)
+    model.close()
+    service = RerankerService(reranker_model=model)
+    candidates = [{**candidate, "score": i} for i, candidate in enumerate(CANDIDATES)]
+    results = service.rerank_results(ASKED, candidates, top_k=3)
+    assert ids(results) == [1, 2, 3]
+    assert [result["rerank_score"] for result in results] == [None, None, 0.0]
+    statistics = service.get_statistics()
+    assert statistics["total_degraded"] == 1
+    assert "overlap" in statistics["last_error"]
+
+
+def test_no_candidates(service):
+    assert service.rerank_results(ASKED, []) == []
+
+
+def test_bad_input_is_named(service):
+    with pytest.raises(InputError, match="candidate 1: expected a dict, got str"):
+        service.rerank_results(ASKED, [{"content": "a"}, "b"])
+    with pytest.raises(InputError, match="query: is empty"):
+        service.rerank_results(" ", CANDIDATES)
+    with pytest.raises(InputError, match="top_k: expected a whole number from 1"):
+        service.rerank_results(ASKED, CANDIDATES, top_k=0)
+    with pytest.raises(InputError, match="max_candidates: expected a whole number from 1"):
+        RerankerService(max_candidates=0)
+
+
+def test_200_concurrent_calls_from_asyncio_agree(tiny_onnx):
+    async def run():
+        with RerankerService(reranker_model=tiny_onnx) as service:
+            calls = [service.rerank_results(ASKED, CANDIDATES) for _ in range(100)]
+            calls += [service.arerank_results(ASKED, CANDIDATES) for _ in range(100)]
+            return await asyncio.gather(*calls), service.get_statistics(), service._rerankers[None].model.loads
+
+    results, statistics, loads = asyncio.run(run())
+    assert len(results) == 200
+    assert all(result == results[0] for result in results)
+    assert ids(results[0]) == [2, 4, 1, 3]
+    assert loads == 1
+    assert statistics["total_reranks"] == 200
+    assert statistics["total_candidates"] == 800
+    assert statistics["total_scored"] == 600
+    assert statistics["total_degraded"] == 0
+    assert statistics["average_time_per_rerank"] > 0
+
+
+def test_loading_and_scoring_leave_the_event_loop_free(tiny_onnx):
+    real = Model.load(tiny_onnx)
+
+    class Slow:
+        manifest = real.manifest
+
+        def score(self, *arguments, **options):
+            time.sleep(0.5)
+            return real.score(*arguments, **options)
+
+        def close(self):
+            real.close()
+
+    async def run():
+        longest = 0.0
+        with RerankerService(reranker_model=Slow()) as service:
+            task = asyncio.ensure_future(service.arerank_results(ASKED, CANDIDATES))
+            while not task.done():
+                started = time.monotonic()
+                await asyncio.sleep(0.01)
+                longest = max(longest, time.monotonic() - started)
+            return longest, task.result()
+
+    longest, results = asyncio.run(run())
+    assert longest < 0.3
+    assert ids(results) == [2, 4, 1, 3]
+
+
+def test_the_model_is_loaded_once_by_the_first_call_and_can_be_given_back(tiny_onnx):
+    service = RerankerService(reranker_model=tiny_onnx)
+    assert not service.get_statistics()["loaded"]
+    service.warmup()
+    assert service.get_statistics()["loaded"]
+    service.clear_cache()
+    assert not service.get_statistics()["loaded"]
+    assert ids(service.rerank_results(ASKED, CANDIDATES)) == [2, 4, 1, 3]
+    service.cleanup()
+    service.cleanup()
+    assert ids(service.rerank_results(ASKED, CANDIDATES)) == [1, 2, 3, 4]
+    assert ids(asyncio.run(service.arerank_results(ASKED, CANDIDATES))) == [1, 2, 3, 4]
+
+
+def test_an_idle_service_gives_its_model_back(tiny_onnx):
+    service = RerankerService(reranker_model=tiny_onnx, idle_seconds=0.1)
+    service.warmup()
+    until = time.monotonic() + 5
+    while service.get_statistics()["loaded"] and time.monotonic() < until:
+        time.sleep(0.02)
+    assert not service.get_statistics()["loaded"]
+
+
+def test_warm_up_without_blocking_the_loop_and_failing_loudly(tmp_path, tiny_onnx):
+    with RerankerService(reranker_model=tiny_onnx) as service:
+        asyncio.run(service.awarmup())
+        assert service.get_statistics()["loaded"]
+    with pytest.raises(ScorerError, match="nowhere"):
+        RerankerService(reranker_model=tmp_path / "nowhere").warmup()
+
+
+def test_the_bundled_model_is_the_default():
+    with RerankerService() as service:
+        assert service.get_statistics()["reranker_model"] == "mini"
+
+
+def test_r3s_model_through_the_service(tmp_path):
+    """The whole of R3: Qwen3 language model, its prompt, its probabilities, per-call instruction."""
+    folder = tiny_models.qwen_causal(tmp_path / "qwen")
+    candidates = [{"content": text} for text in TEXTS]
+    profile = SimpleNamespace(cpu_only=True, vector_enabled=True)
+    with RerankerService(profile, folder, probe=False) as service:
+        for instruction in (None, "find pets"):
+            given = {} if instruction is None else {"instruction": instruction}
+            expected = r3_scores(folder, TEXTS, **given)
+            results = service.rerank_results(QUERY, candidates, instruction=instruction)
+            scores = {result["content"]: result["rerank_score"] for result in results}
+            assert [scores[text] for text in TEXTS] == pytest.approx(expected, abs=1e-4)
+            assert [r["rerank_score"] for r in results] == sorted(scores.values(), reverse=True)
+
+
+def test_adapters_are_chosen_per_call(tmp_path):
+    base = tiny_models.qwen_classifier(tmp_path / "base")
+    folders = {name: tiny_models.adapter(tmp_path / name, base, seed) for seed, name in enumerate(("legal", "travel"))}
+    candidates = [{"content": text} for text in TEXTS]
+    with RerankerService(reranker_model=folders["legal"], adapters=folders, probe=False, device="cpu") as service:
+        orders = {
+            name: [c["content"] for c in service.rerank_results(QUERY, candidates, adapter=name)]
+            for name in (None, *folders)
+        }
+        assert orders[None] == orders["legal"] != orders["travel"]
+        with pytest.raises(InputError, match="adapter: unknown 'medical'; there are: legal, travel"):
+            service.rerank_results(QUERY, candidates, adapter="medical")
+
+
+def test_it_works_over_a_failover_chain(tiny_onnx):
+    with serving(always="500") as server:
+        chain = Failover([Model.load(f"tei:{server.url}", retries=0), Model.load(tiny_onnx)])
+        assert ids(RerankerService(reranker_model=chain).rerank_results(ASKED, CANDIDATES)) == [2, 4, 1, 3]
+
+
+def test_a_deadline(tiny_onnx):
+    gate = threading.Event()
+    real = Model.load(tiny_onnx)
+
+    class Stuck:
+        manifest = real.manifest
+
+        def score(self, *arguments, **options):
+            gate.wait(5)
+            raise ScorerError("stuck: gave up")
+
+        def close(self):
+            real.close()
+
+    service = RerankerService(reranker_model=Failover([Stuck()]), deadline_ms=100)
+    started = time.monotonic()
+    results = service.rerank_results(ASKED, CANDIDATES)
+    gate.set()
+    assert time.monotonic() - started < 2
+    assert ids(results) == [1, 2, 3, 4]
+
+
+def test_hub_names_are_read_as_r3_writes_them(tmp_path, monkeypatch):
+    assert _model_name("Qwen/Qwen3-Reranker-0.6B") == "hf:Qwen/Qwen3-Reranker-0.6B"
+    assert _model_name("tei:http://127.0.0.1:8080") == "tei:http://127.0.0.1:8080"
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "models" / "mine").mkdir(parents=True)
+    assert _model_name("models/mine") == "models/mine"
+
+
+def test_the_profile_decides_where_a_model_runs():
+    mine = HardwareProfile(4, device="cuda", dtype="float16", threads=4)
+    assert _hardware(mine, "yes-no") is mine
+    assert _hardware(SimpleNamespace(cpu_only=True, vector_enabled=True), "yes-no").device == "cpu"
+    assert _hardware(None, "onnx").device == "cpu"
