@@ -13,6 +13,7 @@ from sqlalchemy import Connection, Select, and_, delete, func, or_, select, text
 from mnemorank.errors import InputError
 from mnemorank.learning import schema
 from mnemorank.learning.mining import named
+from mnemorank.learning.privacy import storable
 from mnemorank.learning.store import DAY, EventStore
 
 SCOPES = ("event", "memory", "user", "tenant", "age")
@@ -86,6 +87,7 @@ def expire(store: EventStore, now: float | None = None) -> Deletion:
 
 def delete_by_scope(store: EventStore, scope: str, name: str, tenant: str) -> Deletion:
     """:param scope: `event`, `memory`, `user` or `tenant`; the tenant itself is then the name."""
+    name, tenant = storable(name), storable(tenant)
     match scope:
         case "event":
             return delete_event(store, name)
@@ -109,6 +111,7 @@ def deletions(store: EventStore) -> list[Deletion]:
 
 def export_user(store: EventStore, user: str, tenant: str) -> Iterator[dict[str, Any]]:
     """All that is stored of a user: their events, signals on others' events, and examples made of either."""
+    user, tenant = storable(user), storable(tenant)
     for event, signals in store.events(tenant=tenant, test=None):
         given = [asdict(signal) for signal in signals if signal.actor == user]
         if event.user == user:

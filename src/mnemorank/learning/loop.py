@@ -21,7 +21,7 @@ from mnemorank.learning.measurement import measure_models
 from mnemorank.learning.mining import HELD_OUT, TRAIN, Mined, mine
 from mnemorank.learning.propensity import Propensities, estimate, impressions
 from mnemorank.learning.registry import Registry, Version, no_step
-from mnemorank.learning.runs import FAILED, FEEDBACK, Run, Runs
+from mnemorank.learning.runs import FAILED, FEEDBACK, OPEN_STATES, Run, Runs
 from mnemorank.learning.settings import Settings, load_settings, settings_to_table
 from mnemorank.learning.store import EventStore
 
@@ -95,8 +95,8 @@ class Loop:
 
         :param promote: put it in service if it passes the gate.
         """
-        under_way = self.runs.open_run()
-        if under_way is not None:
+        under_way = self.recover()
+        if under_way is not None and under_way.state in OPEN_STATES:
             raise InputError(f"run: {under_way.id} is under way; wait for it or cancel it")
         given = examples.load(self.store.database, TRAIN)
         least = self.settings.training.least_examples
@@ -167,6 +167,17 @@ class Loop:
         facts: dict[str, Any] = said[-1]["facts"]
         return facts
 
+    def shadow_candidate(self) -> Version | None:
+        """The newest version that passed the gate against the current one and is not in service."""
+        current = self.registry.current()
+        for version in reversed(self.registry.versions()):
+            if current is not None and version.name <= current.name:
+                return None
+            said = self.last_decision(version.name)
+            if said and said["promote"]:
+                return version
+        return None
+
     def run(self, *, who: str = "", golden: Path | None = None) -> Run:
         """Mine, train, evaluate and promote if the gate lets it; returns the finished run."""
         self.mine(golden)
@@ -174,6 +185,11 @@ class Loop:
         process.wait()
         self.registry.collect(self.settings.keep, who=who or "mnemorank")
         return self.runs.get(run.id)
+
+    def new_examples(self) -> int:
+        """Mine, and say how many examples there are that no model was trained on."""
+        self.mine()
+        return examples.untrained(self.store.database)
 
     def forget(self, scope: str, name: str, tenant: str) -> deletion.Deletion:
         """Delete by event, memory, user or tenant, everywhere: store, mined examples, files of runs."""

@@ -79,7 +79,7 @@ class EventStore:
 
     def _add_signal(self, connection: Connection, signal: Signal) -> int:
         told = connection.execute(
-            select(schema.events.c.time, schema.events.c.actor).where(schema.events.c.id == signal.event_id)
+            select(schema.events.c.time, schema.events.c.actor).where(schema.events.c.id == storable(signal.event_id))
         ).first()
         if told is None:
             raise InputError(f"event_id: no event {signal.event_id!r}; it may have been deleted")
@@ -114,7 +114,7 @@ class EventStore:
         with self.database.reading() as connection:
             found = connection.execute(
                 select(schema.shown.c.position).where(
-                    schema.shown.c.event_id == event_id, schema.shown.c.memory_id == memory_id
+                    schema.shown.c.event_id == storable(event_id), schema.shown.c.memory_id == storable(memory_id)
                 )
             ).scalars()
             positions = sorted(found)
@@ -126,7 +126,7 @@ class EventStore:
     def event(self, event_id: str) -> tuple[Event, list[Signal]] | None:
         """One event with its signals."""
         with self.database.reading() as connection:
-            rows = connection.execute(select(schema.events).where(schema.events.c.id == event_id)).all()
+            rows = connection.execute(select(schema.events).where(schema.events.c.id == storable(event_id))).all()
             return next(iter(self._gather(connection, rows)), None)
 
     def events(

@@ -1,0 +1,147 @@
+"""Feedback: signals on what a rerank showed, deletion, and export of a user's data."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
+
+from fastapi import Depends, Query, Request
+from fastapi.responses import JSONResponse, StreamingResponse
+from pydantic import ConfigDict, Field
+
+from mnemorank.server.auth import Admin, Caller, requires
+from mnemorank.server.errors import Problem
+from mnemorank.server.routes.memories import ERROR_EXAMPLE, Name, NativeShape, Number
+from mnemorank.server.routes.shapes import LARGEST, Text, dialect_router, errors
+
+router = dialect_router("learning")
+
+Giver = Annotated[Caller, Depends(requires("feedback"))]
+Word = Annotated[str, Query(min_length=1, max_length=256)]
+Kind = Literal[
+    "click", "thumbs_up", "thumbs_down", "stars", "note", "cited", "used", "ignored", "contradicted"
+]  # fmt: skip
+MOST_SIGNALS = 1000
+
+
+class SignalShape(NativeShape):
+    kind: Kind
+    memory_id: Name | None = Field(None, description="The memory it is about, by its id; without one, the whole answer")
+    rank: Annotated[int, Field(strict=True, ge=0, le=LARGEST)] | None = Field(
+        None, description="The memory it is about, by its rank in the answer; for memories without an id"
+    )
+    value: Number | None = Field(None, description="1 to 5, for stars")
+    note: Annotated[Text, Field(max_length=10_000)] | None = None
+
+
+class FeedbackRequest(NativeShape):
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={
+            "example": {
+                "event_id": "6f1c…",
+                "user": "ann",
+                "signals": [{"kind": "cited", "memory_id": "m2"}, {"kind": "stars", "rank": 0, "value": 5}],
+            }
+        },
+    )
+
+    event_id: Name
+    user: Name | None = Field(None, description="Who says it; whoever asked, by default")
+    signals: Annotated[list[SignalShape], Field(min_length=1, max_length=MOST_SIGNALS)]
+
+
+@router.post("/v1/feedback", responses=errors(ERROR_EXAMPLE, 404))
+async def feedback(request: Request, body: FeedbackRequest, caller: Giver) -> JSONResponse:
+    """Say what helped. Signals are on disk when this answers; repeated ones count once."""
+    store = _store(request)
+
+    def work() -> int:
+        from mnemorank.learning.signals import ANONYMOUS, WHOLE_EVENT, Signal
+
+        _check_tenant(store, body.event_id, caller)
+        given = []
+        for signal in body.signals:
+            position = signal.rank if signal.rank is not None else WHOLE_EVENT
+            if signal.memory_id is not None:
+                position = store.position_of(body.event_id, signal.memory_id)
+            value = None if signal.value is None else float(signal.value)
+            actor = body.user or ANONYMOUS
+            given.append(Signal(body.event_id, signal.kind, position, value, signal.note, actor))
+        return int(store.signal(given))
+
+    new = await asyncio.to_thread(work)
+    return JSONResponse({"stored": len(body.signals), "new": new})
+
+
+@router.delete("/v1/feedback", responses=errors(ERROR_EXAMPLE, 404))
+async def forget(
+    request: Request,
+    caller: Admin,
+    event: Word | None = None,
+    memory: Word | None = None,
+    user: Word | None = None,
+    tenant: Word | None = None,
+) -> JSONResponse:
+    """Delete an event, or all that is stored of a memory, a user or a tenant, from events, signals and mined examples.
+
+    Give `event`, or `memory` or `user` with their `tenant`, or `tenant` alone. The answer names the model versions that
+    were trained on what was deleted.
+    """
+    chosen = [(scope, name) for scope, name in (("event", event), ("memory", memory), ("user", user)) if name]
+    if len(chosen) > 1 or not (chosen or tenant):
+        raise Problem(422, "invalid", "give one of event, memory and user, or a tenant alone", field="event")
+    owner = _owner(caller, tenant)
+    scope, name = chosen[0] if chosen else ("tenant", owner)
+    store = _store(request)
+
+    def work() -> Any:
+        from mnemorank.learning.deletion import delete_by_scope
+
+        if scope == "event":
+            _check_tenant(store, name, caller)
+        learning = getattr(request.app.state, "learning", None)
+        return learning.loop.forget(scope, name, owner) if learning else delete_by_scope(store, scope, name, owner)
+
+    done = await asyncio.to_thread(work)
+    return JSONResponse(
+        {"events": done.events, "signals": done.signals, "examples": done.examples, "models": done.models}
+    )
+
+
+@router.get("/v1/feedback/export", responses=errors(ERROR_EXAMPLE), response_class=StreamingResponse)
+async def export(request: Request, caller: Admin, user: Word, tenant: Word | None = None) -> StreamingResponse:
+    """All that is stored of a user, as JSON Lines."""
+    store, owner = _store(request), _owner(caller, tenant)
+
+    def lines() -> Iterator[str]:
+        from mnemorank.learning.deletion import export_user
+
+        for record in export_user(store, user, owner):
+            yield json.dumps(record, ensure_ascii=False) + "\n"
+
+    return StreamingResponse(lines(), media_type="application/x-ndjson")
+
+
+def _store(request: Request) -> Any:
+    store = getattr(request.app.state.event_log, "store", None)
+    if store is None:
+        raise Problem(404, "no_store", "this server keeps no events; start it with --store URL or --learning DIR")
+    return store
+
+
+def _owner(caller: Caller, tenant: str | None) -> str:
+    from mnemorank.learning.events import DEFAULT_TENANT
+
+    if caller.tenant is not None and tenant not in (None, caller.tenant):
+        raise Problem(403, "forbidden", "tenant: is not the API key's", field="tenant")
+    return caller.tenant or tenant or DEFAULT_TENANT
+
+
+def _check_tenant(store: Any, event_id: str, caller: Caller) -> None:
+    """An event of another tenant is as good as none: not even its existence is told."""
+    found = store.event(event_id)
+    if found is None or (caller.tenant is not None and found[0].tenant != caller.tenant):
+        raise Problem(404, "unknown_event", "event_id: there is no such event", field="event_id")
