@@ -81,6 +81,7 @@ def accelerator_budget(memory_bytes: int) -> int:
 
 
 def available_cores() -> int:
+    """Cores this process may use, which in a container or under taskset are fewer than the machine has."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

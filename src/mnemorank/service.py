@@ -84,10 +84,8 @@ class RerankerService:
         self.max_candidates = max_candidates
         self.deadline_ms = deadline_ms
         self._options = replace(options or Options(supersede=False), limit=max_candidates)
-        models: dict[str | None, str | Path | Scoring] = {None: reranker_model, **(adapters or {})}
-        self._rerankers = {
-            name: Reranker(self._model(model, idle_seconds, model_options)) for name, model in models.items()
-        }
+        models: list[tuple[str | None, str | Path | Scoring]] = [(None, reranker_model), *(adapters or {}).items()]
+        self._rerankers = {name: Reranker(self._model(model, idle_seconds, model_options)) for name, model in models}
         self._statistics = Statistics()
         self._lock = threading.Lock()
         self._closed = False

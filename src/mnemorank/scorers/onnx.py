@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -13,10 +12,12 @@ import onnxruntime as ort
 
 from mnemorank.artefact import Artefact
 from mnemorank.errors import ArtefactError, InputError, ScorerError
+from mnemorank.hardware import available_cores
 from mnemorank.scorers.base import Batch, Pair, Passage, Scores
 from mnemorank.scorers.batching import pack, pack_in_order
-from mnemorank.scorers.tokens import Ids, PairLayout, encode, load_tokenizer, offsets
-from mnemorank.templates import templates
+from mnemorank.scorers.inputs import Input, InputWriter
+from mnemorank.scorers.logits import one_score_a_row
+from mnemorank.scorers.tokens import load_tokenizer
 
 _KNOWN_INPUTS = {"input_ids", "attention_mask", "token_type_ids"}
 
@@ -39,37 +40,24 @@ class OnnxScorer:
         self.name = manifest.name
         self.threads = threads or available_cores()
         self.token_budget = token_budget
-        self._max_length = manifest.max_length
-        self._template = templates[manifest.template]
-        self._instruction = manifest.instruction or self._template.instruction or ""
         # The ranges of dynamically quantized activations span a batch, so only a pair alone is scored for itself.
         self._most = 1 if manifest.quantization == "int8-dynamic" else None
-        self._tokenizer = load_tokenizer(artefact.file("tokenizer.json"))
-        self._layout = PairLayout.of(self._tokenizer) if self._template.name == "pair" else None
-        self._pad_id = _pad_id(artefact, self._tokenizer.token_to_id)
-        self._session = _open_session(artefact)
+        tokenizer = load_tokenizer(artefact.file("tokenizer.json"))
+        self._writer = InputWriter(tokenizer, manifest)
+        self._pad_id = _pad_id(artefact, tokenizer.token_to_id)
+        self._session: ort.InferenceSession | None = _open_session(artefact)
         self._inputs = _checked_inputs(artefact, self._session)
         self.on_batch: Callable[[Batch], None] | None = None
         self._workers = ThreadPoolExecutor(self.threads, thread_name_prefix="mnemorank")
 
     def prepare(self, texts: Sequence[str]) -> list[Passage]:
-        return [Passage(text, len(ids), ids) for text, ids in zip(texts, encode(self._tokenizer, texts), strict=True)]
+        return self._writer.prepare(texts)
 
     def room(self, query: str, instruction: str | None = None) -> int:
-        if self._layout is not None:
-            fixed = len(encode(self._tokenizer, [query])[0]) + self._layout.special
-        else:
-            rendered = self._template.render(query, "", instruction or self._instruction)
-            fixed = len(self._tokenizer.encode(rendered.text).ids) + 1  # one more where the text's first token is split
-        room = self._max_length - fixed
-        if room < 8:
-            raise InputError(
-                f"query: its {fixed} tokens leave no room for a memory in the model's {self._max_length}; shorten it"
-            )
-        return room
+        return self._writer.room(query, instruction)
 
     def offsets(self, text: str) -> list[tuple[int, int]]:
-        return offsets(self._tokenizer, text)
+        return self._writer.offsets(text)
 
     def score(
         self,
@@ -83,9 +71,12 @@ class OnnxScorer:
 
     def score_pairs(self, pairs: Sequence[Pair], *, deadline: float | None = None) -> Scores:
         """`score` for pairs of different queries, which share batches."""
+        session = self._session
+        if session is None:
+            raise ScorerError(f"{self.name}: the model was closed")
         scores = np.full(len(pairs), np.nan)
-        inputs = self._join(pairs)
-        lengths = [len(ids) for ids, _ in inputs]
+        inputs = self._writer.write(pairs)
+        lengths = [len(each.ids) for each in inputs]
         batches = (
             pack(lengths, self.token_budget, self._most)
             if deadline is None
@@ -94,7 +85,7 @@ class OnnxScorer:
 
         def run(batch: list[int]) -> None:
             if deadline is None or time.monotonic() < deadline:
-                scores[batch] = self._run([inputs[position] for position in batch])
+                scores[batch] = self._run(session, [inputs[position] for position in batch])
 
         try:
             if len(batches) == 1 or self.threads == 1:
@@ -110,49 +101,24 @@ class OnnxScorer:
 
     def close(self) -> None:
         self._workers.shutdown(wait=True)
-        del self._session
+        self._session = None
 
-    def _join(self, pairs: Sequence[Pair]) -> list[tuple[Ids, Ids]]:
-        if self._layout is not None:
-            queries = list(dict.fromkeys(pair.query for pair in pairs))
-            asked = dict(zip(queries, encode(self._tokenizer, queries), strict=True))
-            return [self._layout.join(asked[pair.query], pair.passage.ready) for pair in pairs]
-        texts = [self._template.render(p.query, p.passage.text, p.instruction or self._instruction).text for p in pairs]
-        encoded = self._tokenizer.encode_batch(texts)
-        return [(np.array(e.ids, dtype=np.int64), np.array(e.type_ids, dtype=np.int64)) for e in encoded]
-
-    def _run(self, pairs: Sequence[tuple[Ids, Ids]]) -> Scores:
-        longest = max(len(ids) for ids, _ in pairs)
-        if longest > self._max_length:
+    def _run(self, session: ort.InferenceSession, inputs: Sequence[Input]) -> Scores:
+        longest = max(len(each.ids) for each in inputs)
+        if longest > self._writer.max_length:
             raise ScorerError(
-                f"{self.name}: an input of {longest} tokens is longer than the model's {self._max_length}"
+                f"{self.name}: an input of {longest} tokens is longer than the model's {self._writer.max_length}"
             )
-        shape = (len(pairs), longest)
+        shape = (len(inputs), longest)
         ids, types, mask = (np.full(shape, fill, dtype=np.int64) for fill in (self._pad_id, 0, 0))
-        for row, (pair_ids, pair_types) in enumerate(pairs):
-            ids[row, : len(pair_ids)] = pair_ids
-            types[row, : len(pair_ids)] = pair_types
-            mask[row, : len(pair_ids)] = 1
+        for row, each in enumerate(inputs):
+            length = len(each.ids)
+            ids[row, :length], types[row, :length], mask[row, :length] = each.ids, each.types, 1
         feed = {"input_ids": ids, "attention_mask": mask, "token_type_ids": types}
-        (logits, *_) = self._session.run(None, {name: feed[name] for name in self._inputs})
+        (logits, *_) = session.run(None, {name: feed[name] for name in self._inputs})
         if self.on_batch is not None:
-            self.on_batch(Batch(len(pairs), int(mask.sum()), mask.size))
-        return _one_score_a_row(np.asarray(logits, dtype=np.float64), self.name)
-
-
-def available_cores() -> int:
-    """Cores this process may use, which in a container or under taskset are fewer than the machine has."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _one_score_a_row(logits: Scores, name: str) -> Scores:
-    if logits.ndim == 1:
-        return logits
-    if logits.ndim == 2 and logits.shape[1] == 1:
-        return np.asarray(logits[:, 0])
-    if logits.ndim == 2 and logits.shape[1] == 2:
-        return np.asarray(logits[:, 1] - logits[:, 0])  # two classes: the log-odds of the second
-    raise ScorerError(f"{name}: expected one or two logits a pair, got an output of shape {logits.shape}")
+            self.on_batch(Batch(len(inputs), int(mask.sum()), mask.size))
+        return one_score_a_row(np.asarray(logits, dtype=np.float64), self.name)
 
 
 def _open_session(artefact: Artefact) -> ort.InferenceSession:
