@@ -12,7 +12,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from mnemorank.errors import ArtefactError, MnemorankError
+from mnemorank.errors import ArtefactError, MissingExtraError, MnemorankError
 from mnemorank.formats import formats
 from mnemorank.templates import templates
 
@@ -156,7 +156,10 @@ def bundled_models() -> list[str]:
 
 
 def _from_hub(name: str) -> Path:
-    from huggingface_hub import snapshot_download
+    try:
+        from huggingface_hub import snapshot_download
+    except ImportError as error:
+        raise MissingExtraError(f"{name}: models of the hub need `pip install 'mnemorank[train]'` ({error})") from error
 
     repository, _, revision = name.removeprefix("hf:").partition("@")
     wanted = ["*.json", "*.txt", "*.model", "*.safetensors", "model.onnx", "onnx/model.onnx"]

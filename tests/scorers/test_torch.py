@@ -6,6 +6,7 @@ import time
 import numpy as np
 import pytest
 import torch
+from sentence_transformers import CrossEncoder
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from mnemorank.artefact import load_artefact
@@ -202,3 +203,18 @@ def test_a_folder_without_a_tokenizer_says_so(tmp_path):
     (folder / "tokenizer_config.json").unlink()
     with pytest.raises(ArtefactError, match="has no tokenizer"):
         scorer_of(folder)
+
+
+def test_a_folder_that_sentence_transformers_wrote(bert, tmp_path):
+    encoder = CrossEncoder(str(bert), device="cpu")
+    encoder.save_pretrained(str(tmp_path / "saved"))
+    expected = encoder.predict([(QUERY, text) for text in TEXTS], activation_fn=torch.nn.Identity())
+    np.testing.assert_allclose(scores_of(scorer_of(tmp_path / "saved")), expected, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("option", "taken"), [("thread", "device, dtype, threads, token_budget"), ("merge", "device, dtype")]
+)
+def test_an_option_that_the_family_does_not_take_is_named(bert, option, taken):
+    with pytest.raises(InputError, match=f"{option}: unknown option; a model of the family 'torch' takes: {taken}"):
+        open_scorer(load_artefact(bert), **{option: 1})

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from importlib import import_module
+from inspect import signature
 from typing import Any
 
 from mnemorank.artefact import Artefact
-from mnemorank.errors import MissingExtraError
+from mnemorank.errors import InputError, MissingExtraError
 from mnemorank.scorers.base import Passage, Scorer
 
 __all__ = ["Passage", "Scorer", "open_scorer"]
@@ -24,7 +25,7 @@ _SCORERS = {
 def open_scorer(artefact: Artefact, **options: Any) -> Scorer:
     """Load the model of an artefact.
 
-    :param options: what the family takes; for `onnx`, `threads` and `token_budget`.
+    :param options: what the family takes; for `onnx`, `threads` and `token_budget`. See docs/models.md.
     """
     module, name = _SCORERS[artefact.manifest.family]
     try:
@@ -34,5 +35,22 @@ def open_scorer(artefact: Artefact, **options: Any) -> Scorer:
             f"{artefact.manifest.name}: a model of the family {artefact.manifest.family!r} needs "
             f"`pip install 'mnemorank[train]'` ({error})"
         ) from error
+    _check_options(artefact, scorer_class, options)
     scorer: Scorer = scorer_class(artefact, **options)
     return scorer
+
+
+def _check_options(artefact: Artefact, scorer_class: type, options: dict[str, Any]) -> None:
+    known = {
+        parameter.name
+        for part in scorer_class.__mro__
+        if "__init__" in vars(part) and part is not object
+        for parameter in signature(part.__init__).parameters.values()  # type: ignore[misc]
+        if parameter.kind is parameter.KEYWORD_ONLY
+    }
+    for name in options:
+        if name not in known:
+            raise InputError(
+                f"{name}: unknown option; a model of the family {artefact.manifest.family!r} takes: "
+                + ", ".join(sorted(known))
+            )
