@@ -54,9 +54,9 @@ def run(arguments: argparse.Namespace) -> int:
     settings = Settings.read(flags, os.environ, arguments.config)
     if arguments.new_key is not None:
         return _make_key(arguments, settings.keys)
-    logs.configure(settings.log_level)
     app = create_app(settings)
     listener = runner.listen(settings.host, settings.port)
+    logs.configure(settings.log_level)
     app.state.slot.load_first(app.state.catalogue.default())
     port = listener.getsockname()[1]
     logs.announce(settings, port)

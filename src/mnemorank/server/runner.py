@@ -47,12 +47,15 @@ def run(app: FastAPI, settings: Settings, sockets: list[socket.socket]) -> bool:
 
 def listen(host: str, port: int) -> socket.socket:
     """A bound socket, so that a taken port is a plain error and port 0 is known before the server starts."""
+    listener: socket.socket | None = None
     try:
         family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listener = socket.socket(family, kind)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
     except OSError as error:
+        if listener is not None:
+            listener.close()
         raise InputError(f"cannot listen on {host}:{port}: {error.strerror or error}") from None
     listener.set_inheritable(True)
     return listener

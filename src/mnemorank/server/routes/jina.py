@@ -11,7 +11,7 @@ from pydantic import ConfigDict, Discriminator, Field, Tag
 
 from mnemorank.server.auth import Reader
 from mnemorank.server.errors import Problem
-from mnemorank.server.routes.shapes import Count, Document, Flag, Shape, Text, dialect_router, errors
+from mnemorank.server.routes.shapes import AnyOf, Count, Document, Flag, Shape, Text, dialect_router, errors
 from mnemorank.server.scoring import judge
 
 _EXAMPLE: dict[str, Any] = {
@@ -47,7 +47,7 @@ def _dialect(body: Any) -> str:
 
 
 Either = Annotated[
-    Annotated[JinaRequest, Tag(":jina")] | Annotated[VoyageRequest, Tag(":voyage")], Discriminator(_dialect)
+    Annotated[JinaRequest, Tag(":jina")] | Annotated[VoyageRequest, Tag(":voyage")], Discriminator(_dialect), AnyOf()
 ]
 
 

@@ -14,7 +14,7 @@ from pydantic import ConfigDict, Discriminator, Field, Tag
 from mnemorank.server.auth import Reader
 from mnemorank.server.errors import Problem
 from mnemorank.server.routes import vllm
-from mnemorank.server.routes.shapes import Flag, Shape, Text, dialect_router, errors
+from mnemorank.server.routes.shapes import AnyOf, Flag, Shape, Text, dialect_router, errors
 from mnemorank.server.routes.vllm import VllmRerankRequest
 from mnemorank.server.scoring import judge
 from mnemorank.server.ticket import Ticket
@@ -45,7 +45,7 @@ def _dialect(body: Any) -> str:
 
 
 Either = Annotated[
-    Annotated[TeiRequest, Tag(":tei")] | Annotated[VllmRerankRequest, Tag(":vllm")], Discriminator(_dialect)
+    Annotated[TeiRequest, Tag(":tei")] | Annotated[VllmRerankRequest, Tag(":vllm")], Discriminator(_dialect), AnyOf()
 ]
 
 
