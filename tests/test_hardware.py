@@ -29,6 +29,14 @@ def test_cores_follow_the_affinity_of_the_process():
         os.sched_setaffinity(0, before)
 
 
+def test_a_containers_share_of_the_cores_counts(tmp_path, monkeypatch):
+    quota = tmp_path / "cpu.max"
+    monkeypatch.setattr(hardware, "_CGROUP_CORES", str(quota))
+    for text, cores in (("50000 100000", 1), ("100000 100000", 1), ("9900000 100000", None), ("max 100000", None)):
+        quota.write_text(text + "\n")
+        assert profile(accelerators=False).cores == (cores or len(os.sched_getaffinity(0)))
+
+
 def test_a_container_limit_counts_as_the_memory(tmp_path, monkeypatch):
     limit = tmp_path / "memory.max"
     limit.write_text("1073741824\n")

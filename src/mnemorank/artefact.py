@@ -324,7 +324,10 @@ def _guess_template(path: Path, family: str) -> str:
     if family == "yes-no":
         return {"qwen2": "mxbai", "gemma": "gemma", "gemma2": "gemma"}.get(model_type, "yes-no")
     is_decoder = model_type.startswith(("qwen", "llama", "mistral", "gemma", "phi"))
-    return "instruct" if family == "lora" or is_decoder else "pair"
+    if family == "lora" or is_decoder:
+        return "instruct"
+    tokenizer = path / "tokenizer.json"
+    return "features" if tokenizer.is_file() and b'"[REASONING]"' in tokenizer.read_bytes() else "pair"
 
 
 def _max_length(path: Path) -> int:

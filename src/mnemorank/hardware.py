@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -13,6 +14,7 @@ logger = logging.getLogger(__name__)
 
 # A padded token of a batch takes well under this much memory on the accelerator, in any model up to some billions.
 _BYTES_A_TOKEN = 2**19
+_CGROUP_CORES = "/sys/fs/cgroup/cpu.max"
 _CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
@@ -82,7 +84,11 @@ def accelerator_budget(memory_bytes: int) -> int:
 
 def available_cores() -> int:
     """Cores this process may use, which in a container or under taskset are fewer than the machine has."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    quota, _, period = _read(_CGROUP_CORES).partition(" ")
+    if quota.isdigit() and period.isdigit() and int(period):
+        return max(min(cores, math.ceil(int(quota) / int(period))), 1)
+    return cores  # the quota is `max`, or this is no container
 
 
 def _memory_bytes() -> int | None:
@@ -98,11 +104,15 @@ def _machine_memory() -> int | None:
 
 
 def _cgroup_limit(path: str) -> int | None:
-    try:
-        text = Path(path).read_text(encoding="ascii").strip()
-    except OSError:
-        return None
+    text = _read(path)
     return int(text) if text.isdigit() else None  # `max` is no limit
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="ascii").strip()
+    except OSError:
+        return ""
 
 
 def _accelerator() -> tuple[str, str, int] | None:

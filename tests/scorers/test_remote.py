@@ -2,6 +2,7 @@
 
 import json
 import logging
+import threading
 import time
 
 import numpy as np
@@ -203,6 +204,20 @@ def test_a_deadline_leaves_late_memories_unscored():
         assert time.monotonic() - started < 2
     np.testing.assert_allclose(scores[:2], EXPECTED[:2])
     assert np.isnan(scores[2:]).all()
+
+
+def test_a_deadline_holds_behind_other_calls():
+    with serving(plan=["stall"], stall_seconds=1.5) as server:
+        model = opened(server, concurrency=1)
+        ahead = threading.Thread(target=scores_of, args=(model,))
+        ahead.start()
+        while not server.script.requests:
+            time.sleep(0.01)
+        started = time.monotonic()
+        assert np.isnan(scores_of(model, deadline=started + 0.2)).all()
+        assert time.monotonic() - started < 1.2
+        server.script.released.set()
+        ahead.join()
 
 
 def test_a_wait_that_outlasts_the_deadline_is_not_begun():

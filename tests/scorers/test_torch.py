@@ -55,7 +55,7 @@ def test_a_cross_encoder_scores_as_transformers_does(build, tmp_path):
     folder = build(tmp_path / "model")
     expected = pair_logits(folder, QUERY, TEXTS)[:, 0]
     assert np.ptp(expected) > 0.05, "the tiny model must tell the texts apart"
-    scorer = scorer_of(folder)
+    scorer = scorer_of(folder, "pair")
     assert isinstance(scorer, TorchScorer)
     np.testing.assert_allclose(scores_of(scorer), expected, atol=1e-4)
 
@@ -77,7 +77,8 @@ def test_r4_reads_its_feature_string(deberta):
     assert "[HOP:0]" in tokens
     assert "[ROLE:Main_Claim]" in tokens
     expected = text_logits(deberta, strings)
-    np.testing.assert_allclose(scores_of(scorer_of(deberta, "features")), expected, atol=1e-4)
+    assert load_artefact(deberta).manifest.template == "features", "the added tokens tell"
+    np.testing.assert_allclose(scores_of(scorer_of(deberta)), expected, atol=1e-4)
 
 
 def test_a_text_full_of_names_still_fits_the_feature_template(deberta):
