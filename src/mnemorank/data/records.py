@@ -56,11 +56,16 @@ class Example:
 
 @dataclass(frozen=True, slots=True)
 class Triplet:
-    """R0's record: for the query, `positive` is right and `negative` is not."""
+    """R0's record: for the query, `positive` is right and `negative` is not.
+
+    :param group: what must not be split between train and test; the record's `group` or `matter`.
+    """
 
     query: str
     positive: Memory
     negative: Memory
+    group: str | None = None
+    kind: str | None = None
 
 
 def read_lists(path: Path) -> Iterator[Example]:
@@ -98,14 +103,16 @@ def read_triplets(path: Path) -> Iterator[Triplet]:
             if not isinstance(record.get(side), (dict, str)):
                 raise InputError(f"{where}: {side}: expected a memory, got {record.get(side)!r:.60}")
             sides[side] = Memory.of(record[side], where=f"{where}: {side}")
-        yield Triplet(text_of(record, "query", where), **sides)
+        group = record.get("group", record.get("matter"))
+        yield Triplet(text_of(record, "query", where), **sides, group=group, kind=record.get("kind"))
 
 
 def triplet_examples(triplets: Iterable[Triplet]) -> Iterator[Example]:
-    """Each triplet as an example of two candidates, grouped by query."""
+    """Each triplet as an example of two candidates, in its own group or that of its query."""
     for number, triplet in enumerate(triplets):
         pair = Candidate(triplet.positive, 1.0), Candidate(triplet.negative, 0.0)
-        yield Example(str(number), triplet.query, pair, group=triplet.query, source="triplets")
+        group = triplet.group or triplet.query
+        yield Example(str(number), triplet.query, pair, group=group, source="triplets", kind=triplet.kind)
 
 
 def read_graded(path: Path) -> Iterator[Example]:

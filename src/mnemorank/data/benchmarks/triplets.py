@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from mnemorank.data.benchmarks.base import Loader, labelled, loaders
-from mnemorank.data.records import Example, read_triplets
+from mnemorank.data.records import Example, Triplet, read_triplets
 from mnemorank.memory import Memory
 
 
@@ -27,7 +27,9 @@ def read(path: Path) -> Iterator[Example]:
         return pool[key]
 
     asked: dict[str, list[tuple[int, int]]] = {}
+    firsts: dict[str, Triplet] = {}
     for triplet in read_triplets(path):
+        firsts.setdefault(triplet.query, triplet)
         asked.setdefault(triplet.query, []).append((place(triplet.positive), place(triplet.negative)))
     for number, (query, pairs) in enumerate(asked.items()):
         right = {positive for positive, _ in pairs}
@@ -35,8 +37,9 @@ def read(path: Path) -> Iterator[Example]:
             id=str(number),
             query=query,
             candidates=labelled(memories, (i in right for i in range(len(memories)))),
-            group=query,
+            group=firsts[query].group or query,
             source="triplets",
+            kind=firsts[query].kind,
             pairs=tuple(pairs),
         )
 

@@ -1,0 +1,19 @@
+"""Audits, by name. To add one: write a file, register its Audit, import it here."""
+
+from mnemorank.evaluation.audits import labels, leakage, length, metadata, shuffle, template
+from mnemorank.evaluation.audits.base import Audit, Finding, Material, audits
+from mnemorank.evaluation.audits.material import read_examples
+
+__all__ = [
+    "Audit",
+    "Finding",
+    "Material",
+    "audits",
+    "labels",
+    "leakage",
+    "length",
+    "metadata",
+    "read_examples",
+    "shuffle",
+    "template",
+]

@@ -1,0 +1,74 @@
+"""Audit 5: label noise. A positive that every judge ranks last is perhaps none."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mnemorank.data.records import Example
+from mnemorank.evaluation.audits.base import (
+    Audit,
+    Finding,
+    Floats,
+    Material,
+    Scorer,
+    audits,
+    judged,
+    right_over_wrong,
+    scorer_of,
+    shown,
+)
+from mnemorank.ranking.lexical import bm25
+
+WARN, FAIL = 0.03, 0.08
+COMPETENT = 0.6
+
+
+def run(material: Material) -> Finding:
+    """The number is the share of examples whose relevant candidates all judges put below every other candidate.
+
+    The judges are the given models and BM25, which errs in ways of its own; those near chance on this data are left
+    out, and two must remain.
+    """
+    if not material.models:
+        return Finding("label-noise", "skipped", "BM25 alone is no judge of labels: add --model, better two")
+    judges: dict[str, Scorer] = {name: scorer_of(model) for name, model in material.models.items()}
+    judges["bm25"] = lambda query, memories: bm25(query, [memory.text for memory in memories])
+    examples = material.sample()
+    if not examples:
+        return Finding("label-noise", "skipped", "no example has both right and wrong candidates")
+    scores = {name: [judge(one.query, one.memories) for one in examples] for name, judge in judges.items()}
+    right = {
+        name: float(np.mean([right_over_wrong(*pair) for pair in zip(examples, own, strict=True)]))
+        for name, own in scores.items()
+    }
+    competent = [name for name, value in right.items() if value >= COMPETENT]
+    told = ", ".join(f"{name} {value:.2f}" for name, value in right.items())
+    if len(competent) < 2:
+        return Finding("label-noise", "skipped", f"needs two judges above {COMPETENT} here, has {told}; add a --model")
+    doubtful = [
+        example
+        for i, example in enumerate(examples)
+        if all(_is_last(scores[name][i], np.array(example.labels)) for name in competent)
+    ]
+    number = len(doubtful) / len(examples)
+    return Finding(
+        "label-noise",
+        judged(number, WARN, FAIL),
+        f"{len(doubtful)} of {len(examples)} examples have a right answer that {' and '.join(competent)} rank last",
+        number,
+        [_case(example) for example in doubtful[:3]],
+        {"doubtful": [example.id for example in doubtful], "accuracy": right},
+    )
+
+
+def _is_last(scores: Floats, labels: Floats) -> bool:
+    return bool(scores[labels > 0].max() < scores[labels <= 0].min())
+
+
+def _case(example: Example) -> str:
+    right = next(candidate.memory.text for candidate in example.candidates if candidate.label > 0)
+    wrong = next(candidate.memory.text for candidate in example.candidates if candidate.label <= 0)
+    return f"{shown(example.query, 70)} | said right: {shown(right, 60)} | said wrong: {shown(wrong, 60)}"
+
+
+audits.add(Audit("label-noise", "positives that every model ranks last", run))

@@ -1,0 +1,113 @@
+"""What can be known of a candidate without reading it."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mnemorank.data.records import Example
+from mnemorank.features import ROLES, features_of
+from mnemorank.memory import Memory
+from mnemorank.moment import Moment
+
+Floats = NDArray[np.float64]
+
+DATES = ("has a start", "has an end", "no end date", "undated", "newer", "longer span", "finer date", "overlaps now")
+LENGTH = ("longer text", "longer than the others", "has a context")
+POSITION = ("later in the file",)
+TOKENS = ("hop", *(f"role {role}" for role in ROLES), "entities", "causal", "reasoning")
+
+
+def columns(example: Example, types: Sequence[str]) -> dict[str, Floats]:
+    """Each group of features as a matrix, a row a candidate."""
+    memories = example.memories
+    return {
+        "dates": _dates(memories, example.query_time),
+        "type": np.array([[float(memory.type == kind) for kind in types] for memory in memories]).reshape(
+            len(memories), len(types)
+        ),
+        "length": _lengths(memories),
+        "position": np.linspace(0, 1, len(memories))[:, None],
+        "feature tokens": np.array([_tokens(example.query, memory.text) for memory in memories]),
+    }
+
+
+def names(types: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    return {
+        "dates": DATES,
+        "type": tuple(f"type {kind}" for kind in types),
+        "length": LENGTH,
+        "position": POSITION,
+        "feature tokens": TOKENS,
+    }
+
+
+def common_types(examples: Sequence[Example], most: int = 8) -> list[str]:
+    counts = Counter(memory.type for example in examples for memory in example.memories if memory.type)
+    return [kind for kind, _ in counts.most_common(most)]
+
+
+def _dates(memories: Sequence[Memory], now: Moment | None) -> Floats:
+    middles = np.array([memory.date.middle if memory.date else math.nan for memory in memories])
+    newer = _ranks(middles)
+    return np.array(
+        [
+            [
+                float(memory.occurred_start is not None),
+                float(memory.occurred_end is not None),
+                float(memory.is_ongoing),
+                float(memory.date is None),
+                newer[row],
+                _span(memory),
+                _precision(memory.date),
+                _overlaps(memory, now),
+            ]
+            for row, memory in enumerate(memories)
+        ]
+    )
+
+
+def _span(memory: Memory) -> float:
+    if memory.occurred_start is None or memory.occurred_end is None:
+        return 0.0
+    return math.log1p(max(memory.occurred_end.end - memory.occurred_start.start, 0.0)) / 10
+
+
+def _precision(date: Moment | None) -> float:
+    if date is None:
+        return 0.5
+    return (1 + (date.month is not None) + (date.day is not None) + (date.time is not None)) / 4
+
+
+def _overlaps(memory: Memory, now: Moment | None) -> float:
+    if now is None or memory.date is None:
+        return 0.5
+    return float(memory.date.start <= now.end and (memory.occurred_end is None or memory.occurred_end.end >= now.start))
+
+
+def _lengths(memories: Sequence[Memory]) -> Floats:
+    words = np.array([len(memory.text.split()) for memory in memories], dtype=np.float64)
+    has_context = np.array([float(bool(memory.context)) for memory in memories])
+    return np.stack([np.log1p(words) / 5, _ranks(words), has_context], axis=1)
+
+
+def _tokens(query: str, text: str) -> list[float]:
+    found = features_of(query, text)
+    roles = [float(found.role == role) for role in ROLES]
+    return [found.hop / 2, *roles, len(found.entities) / 3, float(found.causal), float(found.reasoning)]
+
+
+def _ranks(values: Floats) -> Floats:
+    """Ranks within the pool, 0 to 1, ties in the middle; ½ where unknown."""
+    result = np.full(len(values), 0.5)
+    known = np.flatnonzero(np.isfinite(values))
+    if len(known) > 1:
+        own = values[known]
+        below = (own[:, None] > own[None, :]).sum(axis=1)
+        alike = (own[:, None] == own[None, :]).sum(axis=1) - 1
+        result[known] = (below + alike / 2) / (len(known) - 1)
+    return result

@@ -1,0 +1,73 @@
+"""Audit 6: does the model need its template and format, and does the manifest name the right ones?"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from mnemorank.artefact import Artefact, load_artefact
+from mnemorank.errors import MnemorankError
+from mnemorank.evaluation.audits.base import Audit, Finding, Material, accuracy, audits, judged, no_model, scorer_of
+from mnemorank.model import Model
+from mnemorank.scorers import open_scorer
+from mnemorank.templates import Rendered, Template, templates
+
+DIFFERENT = 0.02
+
+
+def run(material: Material) -> Finding:
+    """The number is the accuracy with the manifest's template and format, less that with neither."""
+    if material.model is None:
+        return no_model("template")
+    name, model = next(iter(material.models.items()))
+    artefact = load_artefact(name)
+    if artefact.manifest.family == "remote":
+        return Finding("template", "skipped", "a remote model keeps its template to itself")
+    examples = material.sample()
+    if not examples:
+        return Finding("template", "skipped", "no example has both right and wrong candidates")
+    right = accuracy(examples, scorer_of(model))
+    try:
+        bare = _without_template(artefact)
+    except MnemorankError as error:
+        return Finding("template", "skipped", f"cannot be run without its template: {error}")
+    try:
+        none = accuracy(examples, scorer_of(bare))
+    finally:
+        bare.close()
+    gain = right - none
+    stated = f"{artefact.manifest.template} + {artefact.manifest.format}"
+    if gain < -DIFFERENT:
+        words = f"is better without: the manifest's {stated} is probably not what it was trained with"
+    elif gain < DIFFERENT:
+        words = f"makes no use of {stated} on this data"
+    else:
+        words = f"needs its {stated}"
+    return Finding(
+        "template",
+        judged(-gain, -DIFFERENT, DIFFERENT),
+        f"{words}: accuracy {right:.3f} with, {none:.3f} with query and text alone",
+        gain,
+        details={
+            "with": right,
+            "without": none,
+            "template": artefact.manifest.template,
+            "format": artefact.manifest.format,
+        },
+    )
+
+
+def _without_template(artefact: Artefact) -> Model:
+    """The same weights, given the query and the text in one segment and nothing else."""
+    own = templates[artefact.manifest.template]
+    name = f"no-{own.name}"
+    if name not in templates:
+        templates.add(Template(name, "query and text alone, to probe", _alone, answers=own.answers))
+    manifest = replace(artefact.manifest, template=name, format="plain", instruction=None)
+    return Model(manifest, open_scorer(replace(artefact, manifest=manifest)))
+
+
+def _alone(query: str, text: str, instruction: str) -> Rendered:
+    return Rendered(f"{query}\n{text}")
+
+
+audits.add(Audit("template", "the right template against none", run))

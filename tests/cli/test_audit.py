@@ -1,0 +1,58 @@
+"""mnemorank audit, as it is run from a shell."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from mnemorank.cli import main
+
+
+@pytest.fixture
+def shortcut(tmp_path):
+    """Triplets where the one without an end date is always right."""
+    path = tmp_path / "shortcut.jsonl"
+    with path.open("w") as stream:
+        for number in range(40):
+            right = {"text": f"ruby works at place {number}", "occurred_start": "2020-01-01"}
+            wrong = {"text": f"ruby worked at place {number}", "occurred_start": "2020-01-01", "occurred_end": "2021"}
+            stream.write(json.dumps({"query": f"where {number}", "positive": right, "negative": wrong}) + "\n")
+    return path
+
+
+def test_prints_number_verdict_and_examples(shortcut, capsys):
+    assert main(["audit", str(shortcut)]) == 0
+    out = capsys.readouterr().out
+    assert "40 examples" in out
+    (line,) = [line for line in out.splitlines() if line.startswith("metadata-only")]
+    assert line.split()[1:3] == ["1.000", "fail"]
+    assert "answered without the text: where" in out
+
+
+def test_json_and_a_model(shortcut, tiny_onnx, capsys):
+    assert main(["audit", str(shortcut), "--model", str(tiny_onnx), "--json"]) == 0
+    record = json.loads(capsys.readouterr().out)
+    findings = {finding["audit"]: finding for finding in record["findings"]}
+    assert set(findings) == {"metadata-only", "shuffle", "length", "leakage", "label-noise", "template"}
+    assert findings["shuffle"]["details"]["falls"]["order"] == 0
+
+
+def test_strict_fails(shortcut, capsys):
+    assert main(["audit", str(shortcut), "--only", "metadata-only", "--strict"]) == 1
+    assert main(["audit", str(shortcut), "--only", "leakage", "--strict"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["FILE", "--only", "nonsense"], "unknown audit 'nonsense'; there are: label-noise, leakage"),
+        (["missing.jsonl"], "missing.jsonl: cannot be read"),
+        (["FILE", "--train", "missing.jsonl"], "missing.jsonl: cannot be read"),
+    ],
+)
+def test_bad_input_is_one_line_and_code_2(shortcut, capsys, arguments, message):
+    assert main(["audit", *(str(shortcut) if argument == "FILE" else argument for argument in arguments)]) == 2
+    err = capsys.readouterr().err
+    assert message in err
+    assert err.count("\n") == 1

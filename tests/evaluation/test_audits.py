@@ -1,0 +1,242 @@
+"""Audits, on data and models that cheat in a known way and on some that do not."""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from mnemorank import InputError, Memory, Model, Moment
+from mnemorank.artefact import MANIFEST, Manifest, write_manifest
+from mnemorank.data.records import Candidate, Example
+from mnemorank.evaluation.audits import Material, audits, read_examples
+from mnemorank.evaluation.audits.groups import fold_of_examples
+from mnemorank.evaluation.audits.leakage import QUERY_ALIKE, _query_pieces, near_duplicates
+from mnemorank.evaluation.audits.length import spearman
+from mnemorank.model import Scored
+from tests.conftest import write_overlap_model
+
+WORDS = "cat dog doctor dentist march april python rust lisbon berlin aurora zenith plan trip flight database".split()
+
+
+def pairs(count, make):
+    """Examples of a right and a wrong memory, in an order that says nothing."""
+    rng = random.Random(7)
+    found = []
+    for number in range(count):
+        right, wrong = make(rng)
+        both = [Candidate(right, 1.0), Candidate(wrong, 0.0)]
+        rng.shuffle(both)
+        query = f"{' '.join(rng.sample(WORDS, 3))} {number}"
+        found.append(Example(str(number), query, tuple(both), group=f"group {number}"))
+    return found
+
+
+def text(rng, length=8):
+    return " ".join(rng.choices(WORDS, k=length))
+
+
+def run(name, examples, **fields):
+    return audits[name].run(Material(examples, in_pairs=True, **fields))
+
+
+def ongoing_wins(rng):
+    start, end = Moment(rng.randint(2000, 2020)), Moment(2022)
+    return Memory(text(rng), occurred_start=start), Memory(text(rng), occurred_start=start, occurred_end=end)
+
+
+def nothing_tells(rng):
+    dates = {"occurred_start": Moment(rng.randint(2000, 2020)), "occurred_end": rng.choice([None, Moment(2022)])}
+    return Memory(text(rng), **dates), Memory(text(rng), **dates)
+
+
+def test_metadata_only_finds_the_ongoing_shortcut():
+    finding = run("metadata-only", pairs(80, ongoing_wins))
+    assert finding.verdict == "fail"
+    assert finding.number == 1.0
+    assert finding.details["by_part"]["dates"] == 1.0
+    assert finding.details["rules"]["no end date wins"] == 1.0
+    assert finding.examples
+
+
+def test_metadata_only_passes_data_without_shortcuts():
+    finding = run("metadata-only", pairs(200, nothing_tells))
+    assert finding.verdict == "pass"
+    assert 0.4 <= finding.number <= 0.6
+
+
+def test_metadata_only_finds_types_and_lengths():
+    by_type = run(
+        "metadata-only", pairs(80, lambda rng: (Memory(text(rng), type="world"), Memory(text(rng), type="event")))
+    )
+    assert by_type.details["by_part"]["type"] == 1.0
+    by_length = run("metadata-only", pairs(80, lambda rng: (Memory(text(rng, 20)), Memory(text(rng, 5)))))
+    assert by_length.details["by_part"]["length"] == 1.0
+
+
+def test_metadata_only_cannot_learn_mirrored_matters_by_heart():
+    """Each memory is right once and wrong once: what is learned of one question must not be tested on its mirror."""
+    mirrored = []
+    for number, example in enumerate(pairs(60, ongoing_wins)):
+        first, second = example.candidates
+        turned = (Candidate(first.memory, second.label), Candidate(second.memory, first.label))
+        mirrored += [
+            example,
+            replace(example, id=f"m{number}", query=f"mirror {number}", candidates=turned, group=None),
+        ]
+    assert run("metadata-only", mirrored).number == pytest.approx(0.5)
+
+
+def test_metadata_only_says_that_a_file_lists_the_relevant_first():
+    examples = []
+    rng = random.Random(3)
+    for number in range(40):
+        memories = [Candidate(Memory(text(rng)), float(i == 0)) for i in range(5)]
+        examples.append(Example(str(number), f"q {number}", tuple(memories)))
+    finding = audits["metadata-only"].run(Material(examples))
+    assert finding.verdict == "pass"
+    assert finding.details["by_part"]["position"] == 1.0
+    assert "never read its order as a first stage" in finding.summary
+
+
+def test_folds_keep_together_what_belongs_together():
+    one, two, three = (Example(str(i), f"q{i}", (Candidate(Memory(f"m{i % 2}"), 1.0),), group=None) for i in range(3))
+    folds = fold_of_examples([one, two, three], 1000, by_memory=True)
+    assert folds[0] == folds[2] != folds[1]
+    grouped = [replace(one, group="g"), replace(two, group="g"), three]
+    assert len(set(fold_of_examples(grouped, 1000)[:2])) == 1
+
+
+class Rule:
+    """A model that scores by a rule; the real pipeline reads memories the same way."""
+
+    def __init__(self, rule):
+        self.rule, self.manifest = rule, Manifest(name="rule")
+
+    def score(self, query, memories, **_):
+        raw = np.array([float(self.rule(i, memory)) for i, memory in enumerate(memories)])
+        return Scored(raw, [None] * len(memories), self.manifest)
+
+
+@pytest.mark.parametrize(
+    ("rule", "verdict", "piece"),
+    [
+        (lambda i, memory: memory.type == "world", "fail", "type"),
+        (lambda i, memory: memory.is_ongoing, "pass", "dates"),
+        (lambda i, memory: i, "fail", "order"),
+    ],
+)
+def test_shuffle_finds_what_decides(rule, verdict, piece):
+    def make(rng):
+        right, wrong = ongoing_wins(rng)
+        return replace(right, type="world"), replace(wrong, type="event")
+
+    finding = run("shuffle", pairs(60, make), models={"rule": Rule(rule)})
+    assert finding.verdict == verdict
+    falls = finding.details["falls"]
+    assert max(falls, key=falls.get) == piece
+
+
+def test_length_of_data_and_of_a_model():
+    biased = pairs(60, lambda rng: (Memory(text(rng, 20)), Memory(text(rng, rng.randint(3, 10)))))
+    assert run("length", biased).verdict == "fail"
+    fair = pairs(60, lambda rng: (Memory(text(rng, rng.randint(3, 20))), Memory(text(rng, rng.randint(3, 20)))))
+    assert run("length", fair).verdict == "pass"
+    finding = run("length", fair, models={"rule": Rule(lambda i, memory: len(memory.text))})
+    assert finding.verdict == "fail"
+    assert finding.number > 0.9
+    assert finding.examples
+    assert run("length", fair, models={"rule": Rule(lambda i, memory: hash(memory.text) % 97)}).verdict == "pass"
+
+
+def test_spearman_by_hand():
+    assert spearman(np.array([1.0, 2, 3]), np.array([10.0, 30, 20])) == pytest.approx(0.5)
+    assert spearman(np.array([1.0, 1, 1]), np.array([1.0, 2, 3])) == 0
+
+
+def test_leakage_finds_near_duplicates_and_shared_groups():
+    train = pairs(50, nothing_tells)
+    clean = [
+        replace(one, query=f"entirely other question {i}", group=f"new {i}")
+        for i, one in enumerate(pairs(20, ongoing_wins))
+    ]
+    clean = [
+        replace(
+            one,
+            candidates=tuple(
+                Candidate(Memory(f"fresh text {i} {c.label} about nothing known"), c.label) for c in one.candidates
+            ),
+        )
+        for i, one in enumerate(clean)
+    ]
+    assert run("leakage", clean, train=train).verdict == "pass"
+    by_query = [replace(clean[0], query=train[3].query.upper() + "?"), *clean[1:]]
+    finding = run("leakage", by_query, train=train)
+    assert (finding.verdict, finding.details["queries"], finding.number) == ("fail", 1, 0.05)
+    by_memory = [replace(clean[0], candidates=train[4].candidates), *clean[1:]]
+    assert run("leakage", by_memory, train=train).details["memories"] == 1
+    by_group = [replace(clean[0], group="group 5"), *clean[1:]]
+    assert run("leakage", by_group, train=train).verdict == "fail"
+
+
+def test_near_duplicates_share_most_of_their_words():
+    texts = ["where does ruby work now", "where does ruby work", "what is the capital of france"]
+    assert near_duplicates(texts[:1], ["paris", "Ruby: where does she WORK now?"], QUERY_ALIKE, _query_pieces) == {0: 1}
+    assert near_duplicates(texts, texts, QUERY_ALIKE, _query_pieces, own_groups=["a", "a", "b"]) == {}
+
+
+def test_label_noise_finds_what_competent_judges_agree_on():
+    def overlapping(rng):
+        return Memory("placeholder"), Memory(text(rng))
+
+    examples = []
+    for number, one in enumerate(pairs(50, overlapping)):
+        labels = [c.label for c in one.candidates]
+        is_swapped = number < 5
+        memories = [Memory(one.query if (label > 0) != is_swapped else "nothing at all") for label in labels]
+        examples.append(replace(one, candidates=tuple(map(Candidate, memories, labels))))
+    finding = run("label-noise", examples, models={"rule": Rule(lambda i, memory: memory.text != "nothing at all")})
+    assert finding.verdict == "fail"
+    assert finding.details["doubtful"] == ["0", "1", "2", "3", "4"]
+    blind = run("label-noise", examples, models={"rule": Rule(lambda i, memory: 0)})
+    assert blind.verdict == "skipped"
+    assert "needs two judges" in blind.summary
+
+
+def test_template_probe_runs_the_same_weights_without_template(tmp_path):
+    """The overlap model compares two segments: given both in one segment, it sees no passage and scores all alike."""
+    folder = write_overlap_model(tmp_path / "model")
+    write_manifest(folder, Manifest(name="overlap", max_length=64), ["model.onnx", "tokenizer.json"])
+    assert (folder / MANIFEST).exists()
+    memories = (Candidate(Memory("ruby works at aurora"), 1.0), Candidate(Memory("the cat"), 0.0))
+    examples = [Example(str(i), "where ruby works", memories, group=str(i)) for i in range(5)]
+    finding = run("template", examples, models={str(folder): Model.load(folder)})
+    assert finding.verdict == "pass"
+    assert (finding.details["with"], finding.details["without"]) == (1.0, 0.5)
+
+
+@pytest.mark.parametrize("name", ["shuffle", "template", "label-noise"])
+def test_audits_of_models_say_that_they_need_one(name):
+    finding = run(name, pairs(5, nothing_tells))
+    assert finding.verdict == "skipped"
+    assert "--model" in finding.summary
+
+
+def test_the_format_is_found_out(tmp_path):
+    triplet = {"query": "q", "positive": {"text": "a"}, "negative": {"text": "b"}, "matter": "m1", "kind": "k"}
+    lists = {"query": "q", "candidates": [{"text": "a", "label": 1}]}
+    graded = {"query": "q", "text": "a", "label": 0.5}
+    for record, expected in ((triplet, True), (lists, False), (graded, False)):
+        path = tmp_path / "d.jsonl"
+        path.write_text(json.dumps(record))
+        examples, in_pairs = read_examples(path)
+        assert in_pairs is expected
+        assert len(examples) == 1
+    path.write_text(json.dumps(triplet))
+    assert (read_examples(path)[0][0].group, read_examples(path)[0][0].kind) == ("m1", "k")
+    path.write_text('{"text": "a"}')
+    with pytest.raises(InputError, match=r"d.jsonl:1: expected triplets"):
+        read_examples(path)
