@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -42,7 +43,7 @@ def parse_recipe(table: Mapping[str, Any], where: str = "recipe", name: str | No
     ]
     if len(stages) == 1 and "stage" not in table:
         _check_shared(shared, where)
-    recipe = read_table(Recipe, rest, where)
+    recipe = replace(read_table(Recipe, rest, where), tables=dict(table))
     for i, stage in enumerate(recipe.stage):
         for key in ("data", "loss"):
             if not getattr(stage, key):

@@ -235,7 +235,8 @@ class Dev:
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """:param save_every: optimizer steps between checkpoints.
+    """:param tables: the recipe as it was written, with environment variables by name, for the record.
+    :param save_every: optimizer steps between checkpoints.
     :param threads: of torch; None for all cores.
     """
 
@@ -250,6 +251,7 @@ class Recipe:
     qat: Qat | None = None
     average: Average = Average()
     dev: Dev = Dev()
+    tables: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         at_least(self, "threads", 1)
@@ -259,7 +261,7 @@ class Recipe:
 
     def to_dict(self) -> dict[str, Any]:
         """The whole recipe as JSON values, defaults included."""
-        return _plain(asdict(self))  # type: ignore[no-any-return]
+        return {key: value for key, value in _plain(asdict(self)).items() if key != "tables"}
 
 
 def _plain(value: Any) -> Any:

@@ -33,6 +33,10 @@ class ScoredLists:
         starts = [sum(self.sizes[:i]) for i in range(len(self.sizes))]
         return [list(range(start, start + size)) for start, size in zip(starts, self.sizes, strict=True)]
 
+    def per_list(self, values: Tensor) -> list[Tensor]:
+        """A flat tensor cut into the lists."""
+        return list(torch.split(values, list(self.sizes)))
+
     def taught(self) -> Tensor:
         """The teacher's logits, all of which must be there."""
         if bool(self.teacher.isnan().any()):

@@ -22,7 +22,7 @@ def _compute(batch: ScoredLists, options: KlOptions) -> Tensor:
     heat = options.temperature
     terms = [
         F.kl_div((ours / heat).log_softmax(0), (theirs / heat).log_softmax(0), reduction="sum", log_target=True)
-        for ours, theirs in zip(batch.scores.split(batch.sizes), batch.taught().split(batch.sizes), strict=True)
+        for ours, theirs in zip(batch.per_list(batch.scores), batch.per_list(batch.taught()), strict=True)
     ]
     return torch.stack(terms).mean() * heat**2
 

@@ -23,7 +23,7 @@ class LambdaOptions:
 def _compute(batch: ScoredLists, options: LambdaOptions) -> Tensor:
     positions = batch.positions()
     loss = LambdaLoss(Scored(batch.scores), NDCGLoss2PPScheme(), k=options.k, sigma=options.sigma, mini_batch_size=-1)
-    result: Tensor = loss([list(range(len(positions))), positions], list(batch.labels.split(batch.sizes)))
+    result: Tensor = loss([list(range(len(positions))), positions], batch.per_list(batch.labels))
     return result
 
 

@@ -28,7 +28,7 @@ class Scored(CrossEncoder):
     def device(self) -> torch.device:
         return self._scores.device
 
-    def preprocess(self, inputs: list[tuple[int, int]], **_: Any) -> dict[str, Tensor]:
+    def preprocess(self, inputs: Any, prompt: str | None = None, **_: Any) -> dict[str, Tensor]:
         return {"position": torch.tensor([position for _, position in inputs], device=self.device)}
 
     def forward(self, input: dict[str, Tensor], **_: Any) -> dict[str, Tensor]:

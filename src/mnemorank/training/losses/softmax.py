@@ -11,7 +11,7 @@ from mnemorank.training.losses.base import Loss, NoOptions, ScoredLists, losses,
 
 def _compute(batch: ScoredLists, options: NoOptions) -> Tensor:
     terms = []
-    for scores, labels in zip(batch.scores.split(batch.sizes), batch.labels.split(batch.sizes), strict=True):
+    for scores, labels in zip(batch.per_list(batch.scores), batch.per_list(batch.labels), strict=True):
         lower = labels.unsqueeze(0) < labels.unsqueeze(1)
         counts = (labels > 0) & lower.any(dim=1)
         if not bool(counts.any()):

@@ -1,0 +1,101 @@
+"""`mnemorank train`: a recipe in, a model folder out."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mnemorank.cli.console import table
+from mnemorank.errors import MissingExtraError
+
+if TYPE_CHECKING:
+    from mnemorank.training.progress import Progress
+    from mnemorank.training.results import Results
+
+HELP = "train a model as a recipe says"
+EXAMPLE = "mnemorank train hindsight --set model.base=/models/minilm --set train.epochs=3 --output models/mine"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("recipe", metavar="RECIPE", help="a TOML file, or the name of a recipe that comes along")
+    parser.add_argument(
+        "--set",
+        dest="changes",
+        metavar="key=value",
+        action="append",
+        default=[],
+        help="change the recipe, such as train.epochs=3 or data.0.path=mine.jsonl; may be repeated",
+    )
+    parser.add_argument("--output", metavar="DIR", type=Path, help="the model folder (default: models/NAME)")
+    parser.add_argument("--resume", action="store_true", help="go on with a run that was broken off")
+
+
+def run(arguments: argparse.Namespace) -> int | None:
+    from mnemorank.training.loading import load_recipe
+
+    recipe = load_recipe(arguments.recipe, arguments.changes)
+    output = arguments.output or Path("models") / recipe.name
+    try:
+        from mnemorank.training.quiet import quiet
+
+        with quiet():
+            from mnemorank.training.interruption import InterruptedTrainingError
+            from mnemorank.training.run import train
+    except ImportError as error:
+        raise MissingExtraError(f"training needs `pip install 'mnemorank[train]'` ({error})") from error
+    shows_bar = sys.stderr.isatty()
+    try:
+        outcome = train(recipe, output, resume=arguments.resume, report=_bar if shows_bar else _line)
+    except InterruptedTrainingError as error:
+        _clear(shows_bar)
+        print(f"mnemorank: {error}", file=sys.stderr)
+        return 130
+    _clear(shows_bar)
+    print(f"{recipe.name}: {output}")
+    if outcome.results is not None:
+        print(_table(outcome.results))
+    return None
+
+
+def _bar(progress: Progress) -> None:
+    filled = round(24 * progress.step / progress.steps)
+    dev = "" if progress.dev is None else f"  dev {progress.dev:.4f}"
+    name = f"{progress.stage} {progress.number}/{progress.stages}" if progress.stages > 1 else progress.stage
+    print(
+        f"\r\033[K{name} {'━' * filled}{'╌' * (24 - filled)} {progress.step}/{progress.steps}  loss {progress.loss:.4f}"
+        f"{dev}  {_duration(progress.seconds_left)} left",
+        end="",
+        file=sys.stderr,
+        flush=True,
+    )
+
+
+def _line(progress: Progress) -> None:
+    """Where nobody watches, only measurements are worth a line."""
+    if progress.is_measurement:
+        print(
+            f"{progress.stage} step {progress.step}/{progress.steps} loss {progress.loss:.4f} dev {progress.dev:.4f}",
+            file=sys.stderr,
+        )
+
+
+def _clear(shows_bar: bool) -> None:
+    if shows_bar:
+        print("\r\033[K", end="", file=sys.stderr, flush=True)
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"
+
+
+def _table(results: Results) -> str:
+    from mnemorank.training.results import SHOWN, format_interval
+
+    rows = []
+    for name in SHOWN:
+        lexical, base, trained, gain = results.row(name)
+        rows.append([name, *map(format_interval, (lexical, base, trained, gain.difference)), f"{gain.p:.3f}"])
+    return f"{results.queries} dev questions\n" + table(rows, ["", "BM25", "base", "trained", "gain", "p"])

@@ -1,0 +1,118 @@
+"""From examples to lists a model can read: formatted, tokenized, long memories by their best window, and checked."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from mnemorank.data.records import Candidate, Example
+from mnemorank.errors import InputError
+from mnemorank.formats import format_memory
+from mnemorank.model import Model
+from mnemorank.scorers.base import Passage
+
+TEACHER_SCORE = "teacher_score"
+
+
+@dataclass(frozen=True, slots=True)
+class ReadyList:
+    """An example with its candidates ready for the model.
+
+    :param teacher: a teacher's logits (`teacher_score` in a memory's metadata), NaN where there is none.
+    """
+
+    id: str
+    source: str
+    query: str
+    passages: tuple[Passage, ...]
+    labels: tuple[float, ...]
+    teacher: tuple[float, ...]
+
+    @property
+    def length(self) -> float:
+        return sum(passage.length for passage in self.passages) / len(self.passages)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadyData:
+    """:param windowed: candidates that were too long and are read by their best window.
+    :param dropped: lists that cannot teach a ranking: nothing in them differs in label.
+    """
+
+    lists: tuple[ReadyList, ...]
+    windowed: int = 0
+    dropped: int = 0
+
+
+def prepare(examples: Sequence[Example], model: Model, *, ranking: bool) -> ReadyData:
+    """Make examples ready, reading memories exactly as the model will at inference.
+
+    :param ranking: drop lists in which all labels are equal; for losses that look at single pairs they are of use.
+    """
+    if not examples:
+        raise InputError("data: there is no example to train on; the files are empty or their caps leave nothing")
+    check_labels(examples, model.manifest.format)
+    reader = replace(model, manifest=replace(model.manifest, windows=replace(model.manifest.windows, most=1)))
+    lists: list[ReadyList] = []
+    windowed = dropped = 0
+    for example in examples:
+        ready, cut = _ready(example, reader)
+        windowed += cut
+        if not ready.passages or (ranking and len(set(ready.labels)) < 2):
+            dropped += 1
+        else:
+            lists.append(ready)
+    if not lists:
+        raise InputError("data: no example has both a relevant and an irrelevant candidate; there is nothing to learn")
+    if not any(label > 0 for ready in lists for label in ready.labels):
+        raise InputError("data: every label is 0; there is nothing to learn")
+    return ReadyData(tuple(lists), windowed, dropped)
+
+
+def check_labels(examples: Iterable[Example], format_name: str) -> None:
+    """Stop at a pair that is labelled relevant in one place and irrelevant in another, as the model would read it."""
+    seen: dict[tuple[str, str], tuple[float, str]] = {}
+    for example in examples:
+        for candidate in example.candidates:
+            text = format_memory(candidate.memory, format_name)
+            label, where = seen.setdefault((example.query, text), (candidate.label, _where(example)))
+            if abs(label - candidate.label) >= 1:
+                raise InputError(
+                    f"data: contradictory labels for one pair: query {example.query!r:.80}, text {text!r:.80} is "
+                    f"labelled {label:g} in {where} and {candidate.label:g} in {_where(example)}"
+                )
+
+
+def _ready(example: Example, model: Model) -> tuple[ReadyList, int]:
+    try:
+        readings = model.readings(example.query, example.memories)
+    except InputError as error:
+        raise InputError(f"data: {_where(example)}: {error}") from None
+    first: dict[int, Passage] = {}
+    windowed = 0
+    for reading in readings:
+        if reading.owner not in first:
+            first[reading.owner] = reading.passage
+            windowed += reading.window is not None
+    chosen = [(first[i], candidate) for i, candidate in enumerate(example.candidates) if i in first]
+    return (
+        ReadyList(
+            example.id,
+            example.source or "",
+            example.query,
+            tuple(passage for passage, _ in chosen),
+            tuple(candidate.label for _, candidate in chosen),
+            tuple(_teacher_score(candidate) for _, candidate in chosen),
+        ),
+        windowed,
+    )
+
+
+def _teacher_score(candidate: Candidate) -> float:
+    value = candidate.memory.metadata.get(TEACHER_SCORE, math.nan)
+    return float(value) if isinstance(value, (int, float)) else math.nan
+
+
+def _where(example: Example) -> str:
+    return f"{example.source or 'example'} {example.id}"

@@ -1,0 +1,96 @@
+"""How good a model in training is on the dev examples, through the pipeline's own reading and the bench's measures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from mnemorank.artefact import Manifest
+from mnemorank.data.records import Example
+from mnemorank.evaluation.measures import Judged, measure, neutral_order
+from mnemorank.model import Model
+from mnemorank.ranking.lexical import bm25
+from mnemorank.scorers.base import Pair, Passage, Scores
+from mnemorank.scorers.inputs import InputWriter
+from mnemorank.training.network import Network
+
+Floats = NDArray[np.float64]
+
+
+class NetworkScorer:
+    """The network in training as a scorer, so that dev examples are read as at inference."""
+
+    def __init__(self, network: Network, writer: InputWriter, name: str) -> None:
+        self.name = name
+        self._network = network
+        self._writer = writer
+
+    def prepare(self, texts: Sequence[str]) -> list[Passage]:
+        return self._writer.prepare(texts)
+
+    def room(self, query: str, instruction: str | None = None) -> int:
+        return self._writer.room(query, instruction)
+
+    def offsets(self, text: str) -> list[tuple[int, int]]:
+        return self._writer.offsets(text)
+
+    def score(
+        self,
+        query: str,
+        passages: Sequence[Passage],
+        *,
+        instruction: str | None = None,
+        deadline: float | None = None,
+    ) -> Scores:
+        if not passages:
+            return np.zeros(0)
+        self._network.eval()
+        with torch.no_grad():
+            scores = self._network.scores(self._writer.write([Pair(query, p, instruction) for p in passages]))
+        return np.asarray(scores.double().cpu().numpy())
+
+    def close(self) -> None:
+        """Nothing to give back: the network belongs to the trainer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """:param values: each measure of each question, NaN where nothing is relevant.
+    :param logits: of all candidates, question after question; NaN for empty texts.
+    """
+
+    values: Mapping[str, Floats]
+    logits: Floats
+    labels: Floats
+
+    def mean(self, name: str) -> float:
+        return float(np.nanmean(self.values[name]))
+
+
+def model_in_training(network: Network, writer: InputWriter, manifest: Manifest) -> Model:
+    return Model(manifest, NetworkScorer(network, writer, manifest.name))
+
+
+def measure_model(model: Model, examples: Sequence[Example]) -> Measured:
+    return _measured(examples, [model.score(example.query, example.memories).raw for example in examples])
+
+
+def measure_bm25(examples: Sequence[Example]) -> Measured:
+    """What word overlap alone gives on the same questions, for orientation."""
+    return _measured(examples, [bm25(e.query, [memory.text for memory in e.memories]) for e in examples])
+
+
+def _measured(examples: Sequence[Example], scores: Sequence[Floats]) -> Measured:
+    rankings = [
+        sorted(neutral_order(example), key=lambda i, own=own: -np.nan_to_num(own[i], nan=-np.inf))  # type: ignore[misc]
+        for example, own in zip(examples, scores, strict=True)
+    ]
+    return Measured(
+        measure([Judged.of(example) for example in examples], rankings),
+        np.concatenate(scores),
+        np.array([label for example in examples for label in example.labels]),
+    )

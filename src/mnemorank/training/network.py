@@ -1,0 +1,124 @@
+"""The model in training: a sentence-transformers CrossEncoder that reads inputs as mnemorank writes them."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from typing import Any, cast
+
+import torch
+from sentence_transformers import CrossEncoder
+from sentence_transformers.base.modules import Module
+from torch import Tensor, nn
+
+from mnemorank.errors import InputError
+from mnemorank.scorers.batching import pack
+from mnemorank.scorers.inputs import Input
+from mnemorank.templates import Template
+
+_CPU_CHUNK, _ACCELERATOR_CHUNK = 1024, 32768
+
+
+class PairScorer(Module):
+    """One logit an input. Inputs of like length run together, which saves most of the padding."""
+
+    def __init__(self, model: Any, tokenizer: Any) -> None:
+        nn.Module.__init__(self)
+        self.model = model
+        self._pad_id: int = tokenizer.pad_token_id
+        # As at inference: segment ids go in where both the tokenizer and the network speak of them.
+        taken = inspect.signature(type(_inner(model)).forward).parameters
+        self._takes_types = "token_type_ids" in taken and "token_type_ids" in tokenizer.model_input_names
+
+    def forward(self, features: dict[str, Any], **_: Any) -> dict[str, Any]:
+        inputs: Sequence[Input] = features["inputs"]
+        device = next(self.parameters()).device
+        chunk = _CPU_CHUNK if device.type == "cpu" else _ACCELERATOR_CHUNK
+        batches = pack([len(entry.ids) for entry in inputs], chunk)
+        scores = torch.cat([self._run([inputs[i] for i in batch], device) for batch in batches])
+        order = torch.tensor([i for batch in batches for i in batch], device=device)
+        features["scores"] = torch.empty_like(scores).index_copy(0, order, scores)
+        return features
+
+    def _run(self, inputs: Sequence[Input], device: torch.device) -> Tensor:
+        longest = max(len(entry.ids) for entry in inputs)
+        ids = torch.full((len(inputs), longest), self._pad_id, dtype=torch.long)
+        types = torch.zeros_like(ids)
+        mask = torch.zeros_like(ids)
+        for row, entry in enumerate(inputs):
+            ids[row, : len(entry.ids)] = torch.from_numpy(entry.ids)
+            types[row, : len(entry.ids)] = torch.from_numpy(entry.types)
+            mask[row, : len(entry.ids)] = 1
+        feed = {"input_ids": ids.to(device), "attention_mask": mask.to(device)}
+        if self._takes_types:
+            feed["token_type_ids"] = types.to(device)
+        return self.score(feed)
+
+    def score(self, feed: dict[str, Tensor]) -> Tensor:
+        logits: Tensor = self.model(**feed).logits
+        return logits[:, 0]
+
+    def save(self, output_path: str, *args: Any, **kwargs: Any) -> None:
+        self.model.save_pretrained(output_path)
+
+
+class YesNoScorer(PairScorer):
+    """The answer's log-odds. Only the last position's hidden state meets the two rows of the output matrix."""
+
+    def __init__(self, model: Any, tokenizer: Any, answers: tuple[int | None, int]) -> None:
+        super().__init__(model, tokenizer)
+        self._no, self._yes = answers
+
+    def score(self, feed: dict[str, Tensor]) -> Tensor:
+        causal = _inner(self.model)
+        hidden = getattr(causal, causal.base_model_prefix)(**feed).last_hidden_state
+        last = feed["attention_mask"].sum(dim=1) - 1
+        state = hidden[torch.arange(len(last), device=hidden.device), last]
+        head = causal.get_output_embeddings()
+        cap = getattr(causal.config, "final_logit_softcapping", None)
+        yes = _logit(head, state, self._yes, cap)
+        return yes if self._no is None else yes - _logit(head, state, self._no, cap)
+
+
+class Network(CrossEncoder):
+    """A CrossEncoder over `PairScorer`, for CrossEncoderTrainer."""
+
+    def __init__(self, scorer: PairScorer, device: str | None = None) -> None:
+        super().__init__(modules=[scorer], device=device, activation_fn=nn.Identity())
+
+    @property
+    def scorer(self) -> PairScorer:
+        return cast(PairScorer, self[0])
+
+    def scores(self, inputs: Sequence[Input]) -> Tensor:
+        result: Tensor = self({"inputs": inputs})["scores"]
+        return result
+
+
+def build_network(model: Any, tokenizer: Any, template: Template) -> Network:
+    """:param model: the Hugging Face model, or a peft model around it."""
+    if template.answers is None:
+        return Network(PairScorer(model, tokenizer))
+    no, yes = (None if word is None else _answer_id(tokenizer, word) for word in template.answers)
+    assert yes is not None
+    return Network(YesNoScorer(model, tokenizer, (no, yes)))
+
+
+def _answer_id(tokenizer: Any, word: str) -> int:
+    ids: list[int] = tokenizer(word, add_special_tokens=False)["input_ids"]
+    if len(ids) != 1:
+        raise InputError(f"model.base: its tokenizer has no single token for the answer {word!r}")
+    return ids[0]
+
+
+def _inner(model: Any) -> Any:
+    """The Hugging Face model inside of a peft model, or the model itself."""
+    return model.get_base_model() if hasattr(model, "get_base_model") else model
+
+
+def _logit(head: Any, state: Tensor, token: int, cap: float | None) -> Tensor:
+    """One token's logit, capped as Gemma caps its."""
+    logit: Tensor = state @ head.weight[token]
+    if getattr(head, "bias", None) is not None:
+        logit = logit + head.bias[token]
+    return logit if cap is None else cap * torch.tanh(logit / cap)

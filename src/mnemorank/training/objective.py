@@ -1,0 +1,53 @@
+"""The objective: the recipe's losses, weighted, over the scores of one forward pass."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from mnemorank.training.batches import DrawnList
+from mnemorank.training.losses import Loss, ScoredLists, losses
+from mnemorank.training.network import Network
+from mnemorank.training.recipe import LossTable
+from mnemorank.training.tables import read_table
+
+_RANKING = ("margin", "softmax", "lambda", "listnet", "margin-mse")
+
+
+def check_losses(tables: Sequence[LossTable], where: str = "loss") -> list[tuple[Loss, float, Any]]:
+    """Look the losses up and read their options; errors name the key."""
+    return [
+        (
+            losses[table.name],
+            table.weight,
+            read_table(losses[table.name].options, table.options, f"{where}[{i}].options"),
+        )
+        for i, table in enumerate(tables)
+    ]
+
+
+def ranks_only(tables: Sequence[LossTable]) -> bool:
+    """Whether all losses compare candidates, so that a list of equal labels has nothing to teach."""
+    return all(table.name in _RANKING for table in tables)
+
+
+class Objective(nn.Module):
+    """Takes a batch of drawn lists, gives each loss times its weight, by name."""
+
+    def __init__(self, model: Network, tables: Sequence[LossTable]) -> None:
+        super().__init__()
+        self.model = model
+        self._losses = check_losses(tables)
+
+    def forward(self, lists: Sequence[DrawnList]) -> dict[str, Tensor]:
+        scores = self.model.scores([entry for drawn in lists for entry in drawn.inputs]).float()
+        batch = ScoredLists(
+            scores,
+            torch.tensor([label for drawn in lists for label in drawn.labels], device=scores.device),
+            tuple(len(drawn.inputs) for drawn in lists),
+            torch.tensor([score for drawn in lists for score in drawn.teacher], device=scores.device),
+        )
+        return {loss.name: weight * loss.compute(batch, options) for loss, weight, options in self._losses}

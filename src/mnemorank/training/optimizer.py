@@ -1,0 +1,84 @@
+"""Which weights are trained, how fast each, and how the learning rate runs."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from typing import Any
+
+from torch import nn
+
+from mnemorank.errors import InputError
+from mnemorank.training.recipe import ModelTable, Stage
+
+_LAYER = re.compile(r"\blayers?\.(\d+)\.|\bh\.(\d+)\.")
+_FLOOR = 0.03
+
+
+def freeze(model: nn.Module, table: ModelTable) -> None:
+    """Take the recipe's frozen parts out of training."""
+    depth = layer_count(model)
+    if table.freeze_layers >= depth > 0:
+        raise InputError(
+            f"model.freeze_layers: {table.freeze_layers} leaves none of the base's {depth} layers to train"
+        )
+    for name, parameter in model.named_parameters():
+        layer = layer_of(name)
+        if (layer is not None and layer < table.freeze_layers) or (table.freeze_embeddings and _is_table(name)):
+            parameter.requires_grad = False
+
+
+def parameter_groups(model: nn.Module, stage: Stage) -> list[dict[str, Any]]:
+    """Optimizer groups with a learning rate and weight decay each; vectors (biases, norms) do not decay."""
+    depth = layer_count(model)
+    groups: dict[tuple[float, float], dict[str, Any]] = {}
+    for name, parameter in model.named_parameters():
+        if not parameter.requires_grad:
+            continue
+        rate = stage.learning_rate * _factor(name, depth, stage)
+        decay = stage.weight_decay if parameter.ndim > 1 else 0.0
+        group = groups.setdefault((rate, decay), {"params": [], "lr": rate, "weight_decay": decay})
+        group["params"].append(parameter)
+    return list(groups.values())
+
+
+def rate_schedule(name: str, total: int, warmup: float) -> Callable[[int], float]:
+    """The factor on the learning rate at each step: up over the warm-up, then as the schedule says."""
+    rise = round(total * warmup)
+
+    def factor(step: int) -> float:
+        if step < rise:
+            return (step + 1) / (rise + 1)
+        done = (step - rise) / max(total - rise, 1)
+        if name == "constant":
+            return 1.0
+        if name == "cosine":
+            return max(_FLOOR, 0.5 * (1 + math.cos(math.pi * done)))
+        if name == "hold":
+            return 1.0 if done < 0.6 else max(_FLOOR, (1 - done) / 0.4)
+        return max(0.0, 1 - done)
+
+    return factor
+
+
+def layer_of(parameter: str) -> int | None:
+    """The transformer layer a parameter belongs to, None for embeddings and head."""
+    match = _LAYER.search(parameter)
+    return int(match[1] or match[2]) if match else None
+
+
+def layer_count(model: nn.Module) -> int:
+    layers = [layer for name, _ in model.named_parameters() if (layer := layer_of(name)) is not None]
+    return max(layers) + 1 if layers else 0
+
+
+def _factor(name: str, depth: int, stage: Stage) -> float:
+    layer = layer_of(name)
+    if layer is not None:
+        return float(stage.layer_decay ** (depth - layer))
+    return float(stage.layer_decay**depth) if "embed" in name else stage.head_factor
+
+
+def _is_table(name: str) -> bool:
+    return "word_embeddings" in name or "position_embeddings" in name or "embed_tokens" in name

@@ -1,0 +1,78 @@
+"""How far a training is, for whoever shows it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from transformers import TrainerCallback
+
+from mnemorank.training.trainer import StageTrainer
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """:param loss: smoothed over the last steps.
+    :param dev: the last dev score, None before the first.
+    :param seconds_left: of this stage, by the pace so far.
+    :param is_measurement: whether the dev score is new.
+    """
+
+    stage: str
+    number: int
+    stages: int
+    step: int
+    steps: int
+    loss: float
+    dev: float | None
+    seconds_left: float
+    is_measurement: bool = False
+
+
+Report = Callable[[Progress], None]
+
+
+class Reporting(TrainerCallback):
+    """Tells `report` after every step and every measurement."""
+
+    def __init__(self, report: Report, number: int, stages: int) -> None:
+        self._report, self._number, self._stages = report, number, stages
+        self._loss: float | None = None
+        self._dev: float | None = None
+        self._started = time.monotonic()
+        self._first = 0
+        self.trainer: StageTrainer | None = None
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self._started, self._first = time.monotonic(), state.global_step
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        assert self.trainer is not None
+        loss = self.trainer.last_loss
+        self._loss = loss if self._loss is None else 0.95 * self._loss + 0.05 * loss
+        self._tell(state, is_measurement=False)
+
+    def on_evaluate(self, args: Any, state: Any, control: Any, metrics: Any = None, **_: Any) -> None:
+        self._dev = metrics["dev"]
+        self._tell(state, is_measurement=True)
+
+    def _tell(self, state: Any, *, is_measurement: bool) -> None:
+        assert self.trainer is not None
+        assert self._loss is not None
+        done = max(state.global_step - self._first, 1)
+        left = (time.monotonic() - self._started) / done * (state.max_steps - state.global_step)
+        self._report(
+            Progress(
+                self.trainer.stage.name,
+                self._number,
+                self._stages,
+                state.global_step,
+                state.max_steps,
+                self._loss,
+                self._dev,
+                left,
+                is_measurement,
+            )
+        )

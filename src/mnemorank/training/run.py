@@ -1,0 +1,215 @@
+"""One training from recipe to model folder, resumable at any moment."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from mnemorank.artefact import MANIFEST, Manifest
+from mnemorank.data.benchmarks import loaders
+from mnemorank.data.mixing import load_mix
+from mnemorank.data.records import Example
+from mnemorank.errors import InputError
+from mnemorank.scorers.inputs import InputWriter
+from mnemorank.templates import templates
+from mnemorank.training.adapters import HEADS, add_lora
+from mnemorank.training.averaging import mix
+from mnemorank.training.base import Base, load_base
+from mnemorank.training.card import write_card
+from mnemorank.training.checkpoints import put_weights, trainable, write_whole
+from mnemorank.training.interruption import InterruptedTrainingError, stop_on_signals
+from mnemorank.training.measuring import Floats, measure_bm25, measure_model, model_in_training
+from mnemorank.training.network import Network, build_network
+from mnemorank.training.objective import check_losses
+from mnemorank.training.optimizer import freeze
+from mnemorank.training.progress import Report
+from mnemorank.training.quantization import Grid, convert
+from mnemorank.training.quantization import prepare as prepare_quantization
+from mnemorank.training.recipe import Recipe, Source
+from mnemorank.training.record import run_record
+from mnemorank.training.results import Results, calibrate
+from mnemorank.training.saving import draft_manifest, save_artefact
+from mnemorank.training.stages import Course, run_stages
+
+CHECKPOINTS = "checkpoints"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """:param results: None where the recipe names no dev data."""
+
+    output: Path
+    manifest: Manifest
+    results: Results | None
+
+
+def train(recipe: Recipe, output: Path, *, resume: bool = False, report: Report | None = None) -> Outcome:
+    """Train as the recipe says and write the model folder.
+
+    :param resume: go on from the last checkpoint in `output`; the result is that of an unbroken run.
+    :param report: called with the progress after every step.
+    """
+    check(recipe)
+    run = _open_run(recipe, output, resume)
+    started = time.monotonic()
+    if recipe.threads:
+        torch.set_num_threads(recipe.threads)
+    dev = _dev_examples(recipe)
+    base = load_base(recipe.model, recipe.seed)
+    model = _trainable_model(base, recipe)
+    network = build_network(model, base.tokenizer, templates[recipe.model.template])
+    manifest = draft_manifest(recipe, base)
+    writer = InputWriter(base.plain_tokenizer(), manifest)
+    reader = model_in_training(network, writer, manifest)
+    before = _measure_base(run.folder, lambda: measure_model(reader, dev).values) if dev else {}
+    start = _base_weights(network, base) if recipe.average.with_base else {}
+    with stop_on_signals() as stop:
+        course = Course(recipe, network, reader, writer, run.folder, dev, stop, report)
+        try:
+            run_stages(course)
+        except InterruptedTrainingError as error:
+            raise InterruptedTrainingError(
+                f"{error}; go on with: mnemorank train {recipe.name} --output {output} --resume"
+            ) from None
+    if start:
+        put_weights(network, mix(trainable(network), start, recipe.average.with_base))
+    grid = convert(model, recipe.qat) if recipe.qat else None
+    seconds = run.seconds + time.monotonic() - started
+    outcome = _finish(recipe, output, run, course, base, manifest, before, grid, seconds)
+    shutil.rmtree(run.folder)
+    return outcome
+
+
+def check(recipe: Recipe) -> None:
+    """What can be known to be wrong before anything is loaded."""
+    for stage in recipe.stage:
+        check_losses(stage.loss)
+        noisy = stage.features.drop or stage.features.swap
+        if noisy and recipe.model.template != "features":
+            raise InputError(f"features: is for the template 'features', the recipe has {recipe.model.template!r}")
+    if recipe.lora and recipe.model.special_tokens:
+        raise InputError(
+            "model.special_tokens: new tokens need their embeddings trained, which lora does not; leave one out"
+        )
+    if recipe.lora and recipe.average.with_base:
+        raise InputError("average.with_base: does not go with lora, which leaves the base as it is")
+    if recipe.model.freeze_embeddings and recipe.model.special_tokens:
+        raise InputError("model.freeze_embeddings: would leave the special_tokens untrained")
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    folder: Path
+    record: Mapping[str, Any]
+    seconds: float
+
+
+def _open_run(recipe: Recipe, output: Path, resume: bool) -> _Run:
+    """Start a run folder, or open the one that is there and make sure that it is of the same recipe and data."""
+    folder = output / CHECKPOINTS
+    record = run_record(recipe)
+    now = {"recipe": recipe.to_dict(), "data": record["data"]}
+    path = folder / "run.json"
+    if not path.exists():
+        if resume:
+            raise InputError(f"--resume: {output} holds no unfinished run")
+        if (output / MANIFEST).exists():
+            raise InputError(f"{output}: holds a finished model already; choose another --output or delete it")
+        write_whole(path, lambda partial: partial.write_text(json.dumps(now), encoding="utf-8"))
+        return _Run(folder, record, 0.0)
+    if not resume:
+        raise InputError(f"{output}: holds an unfinished run; --resume goes on with it, or delete {folder}")
+    then = json.loads(path.read_text(encoding="utf-8"))
+    differing = _first_difference(then, json.loads(json.dumps(now)))
+    if differing:
+        raise InputError(f"--resume: {differing} is not what it was when the run began; start anew in another --output")
+    return _Run(folder, record, 0.0)
+
+
+def _first_difference(then: Any, now: Any, where: str = "") -> str | None:
+    """The first key in which two recipes differ, leaving out how often checkpoints are written."""
+    if isinstance(then, dict) and isinstance(now, dict):
+        for key in [*then, *(key for key in now if key not in then)]:
+            found = _first_difference(then.get(key), now.get(key), f"{where}.{key}".lstrip("."))
+            if found and key != "save_every":
+                return found
+        return None
+    if isinstance(then, list) and isinstance(now, list) and len(then) == len(now):
+        parts = (_first_difference(a, b, f"{where}[{i}]") for i, (a, b) in enumerate(zip(then, now, strict=True)))
+        return next((part for part in parts if part), None)
+    return None if then == now else where
+
+
+def _dev_examples(recipe: Recipe) -> list[Example]:
+    if not recipe.dev.data:
+        return []
+    examples = [example for source in recipe.dev.data for example in _dev_source(source, recipe.seed)]
+    if not any(label > 0 for example in examples for label in example.labels):
+        raise InputError("dev.data: no candidate is relevant; there is nothing to measure by")
+    if recipe.dev.limit and len(examples) > recipe.dev.limit:
+        examples = random.Random(recipe.seed).sample(examples, recipe.dev.limit)
+    return examples
+
+
+def _dev_source(source: Source, seed: int) -> list[Example]:
+    """Triplets are measured R0's way, each query against all memories of the file; the rest as it is trained on."""
+    if source.format != "triplets":
+        return load_mix([source], seed)
+    examples = [replace(e, source=source.name) for e in loaders["triplets"].read(source.path)]
+    return examples if source.cap is None else random.Random(seed).sample(examples, min(source.cap, len(examples)))
+
+
+def _trainable_model(base: Base, recipe: Recipe) -> Any:
+    if recipe.lora:
+        return add_lora(base, recipe.lora, recipe.model.kind)
+    freeze(base.model, recipe.model)
+    if recipe.qat:
+        prepare_quantization(base.model, recipe.qat, skip=HEADS)
+    return base.model
+
+
+def _base_weights(network: Network, base: Base) -> dict[str, torch.Tensor]:
+    """The weights that came with the base, for averaging with them; the head is new."""
+    return {name: weight.clone() for name, weight in trainable(network).items() if not name.endswith(tuple(base.fresh))}
+
+
+def _measure_base(folder: Path, measure: Any) -> dict[str, Floats]:
+    """The base's own scores, measured once a run."""
+    path = folder / "base.json"
+    if not path.exists():
+        values = {name: [None if np.isnan(v) else v for v in found] for name, found in measure().items()}
+        write_whole(path, lambda partial: partial.write_text(json.dumps(values), encoding="utf-8"))
+    stored = json.loads(path.read_text(encoding="utf-8"))
+    return {name: np.array(found, dtype=np.float64) for name, found in stored.items()}
+
+
+def _finish(
+    recipe: Recipe,
+    output: Path,
+    run: _Run,
+    course: Course,
+    base: Base,
+    manifest: Manifest,
+    before: Mapping[str, Floats],
+    grid: Grid | None,
+    seconds: float,
+) -> Outcome:
+    results = None
+    record = {**run.record, "stages": course.notes, "seconds": round(seconds)}
+    if course.dev:
+        measured = measure_model(course.model, course.dev)
+        results = Results(len(course.dev), measure_bm25(course.dev).values, before, measured.values)
+        manifest = replace(manifest, calibration=calibrate(measured), evaluation={"dev": results.to_dict()})
+    manifest = replace(manifest, recipe=record)
+    card = write_card(recipe, manifest, record, course.notes, results, seconds)
+    model = course.network.scorer.model
+    return Outcome(output, save_artefact(output, model, base, recipe, manifest, card, grid), results)

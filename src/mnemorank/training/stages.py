@@ -1,0 +1,110 @@
+"""The curriculum: stage after stage on one network, each kept once it is done."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from mnemorank.data.mixing import load_mix
+from mnemorank.data.records import Example
+from mnemorank.data.splits import find_leaks
+from mnemorank.model import Model
+from mnemorank.scorers.inputs import InputWriter
+from mnemorank.training.batches import Batches, Draws
+from mnemorank.training.checkpoints import load_weights, save_weights, trainable, write_whole
+from mnemorank.training.examples import ReadyData, prepare
+from mnemorank.training.feature_noise import NoisyFeatures
+from mnemorank.training.interruption import InterruptedTrainingError, StopRequest
+from mnemorank.training.measuring import measure_model
+from mnemorank.training.network import Network
+from mnemorank.training.objective import ranks_only
+from mnemorank.training.progress import Report, Reporting
+from mnemorank.training.recipe import Recipe, Stage
+from mnemorank.training.trainer import StageTrainer
+
+
+@dataclass(slots=True)
+class Course:
+    """What the stages share.
+
+    :param folder: of the run's checkpoints.
+    :param notes: what is worth knowing about each stage, for the record.
+    """
+
+    recipe: Recipe
+    network: Network
+    model: Model
+    writer: InputWriter
+    folder: Path
+    dev: Sequence[Example]
+    stop: StopRequest
+    report: Report | None = None
+    notes: list[dict[str, object]] = field(default_factory=list)
+
+
+def run_stages(course: Course) -> None:
+    """Train every stage that is not done yet; the network holds the result."""
+    for number, stage in enumerate(course.recipe.stage, 1):
+        done = course.folder / f"{number}-{stage.name}.safetensors"
+        note = done.with_suffix(".json")
+        if done.exists():
+            load_weights(course.network, done)
+            course.notes.append(json.loads(note.read_text(encoding="utf-8")))
+            continue
+        examples = load_mix(stage.data, course.recipe.seed)
+        ready = prepare(examples, course.model, ranking=ranks_only(stage.loss))
+        course.notes.append(_note(stage, ready) | {"leaks": len(find_leaks(examples, course.dev))})
+        _run_stage(course, number, stage, ready)
+        text = json.dumps(course.notes[-1])
+        write_whole(note, lambda path, text=text: path.write_text(text, encoding="utf-8"))  # type: ignore[misc]
+        write_whole(done, lambda path: save_weights(trainable(course.network), path))
+        shutil.rmtree(course.folder / f"{number}-{stage.name}", ignore_errors=True)
+
+
+def _run_stage(course: Course, number: int, stage: Stage, ready: ReadyData) -> None:
+    seed = course.recipe.seed * 1000 + number
+    writer, noise = course.writer, None
+    if course.recipe.model.template == "features":
+        noise = NoisyFeatures(course.writer.template, stage.features)
+        writer = InputWriter(course.writer.tokenizer, course.model.manifest)
+        writer.template = noise.template
+    lengths = [entry.length for entry in ready.lists]
+    reporting = [Reporting(course.report, number, len(course.recipe.stage))] if course.report else []
+    trainer = StageTrainer(
+        course.network,
+        course.recipe,
+        stage,
+        Draws(ready.lists, writer, stage.lists, seed, noise),
+        Batches(lengths, stage.batch_size, seed, sort_by_length=stage.sort_by_length),
+        course.folder / f"{number}-{stage.name}",
+        measure=(lambda: measure_model(course.model, course.dev).mean(course.recipe.dev.measure))
+        if course.dev
+        else None,
+        stopped=course.stop,
+        callbacks=[*reporting],
+    )
+    for callback in reporting:
+        callback.trainer = trainer
+    trainer.run()
+    course.notes[-1] |= {"steps": trainer.state.global_step, "dev": trainer.standing.history}
+    if trainer.was_stopped:
+        raise InterruptedTrainingError(
+            f"stopped and saved at step {trainer.state.global_step} of {trainer.state.max_steps} (stage {stage.name})"
+        )
+
+
+def _note(stage: Stage, ready: ReadyData) -> dict[str, object]:
+    sources: dict[str, int] = {}
+    for entry in ready.lists:
+        sources[entry.source] = sources.get(entry.source, 0) + 1
+    return {
+        "name": stage.name,
+        "lists": len(ready.lists),
+        "pairs": sum(len(entry.passages) for entry in ready.lists),
+        "sources": sources,
+        "windowed": ready.windowed,
+        "dropped": ready.dropped,
+    }

@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from peft import PeftModel
+from tests.training.conftest import write_jsonl
+from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
+
+from mnemorank import Model
+from mnemorank.artefact import load_artefact
+from mnemorank.data.records import read_lists
+from mnemorank.errors import InputError
+from mnemorank.templates import templates
+from mnemorank.training.base import load_base
+from mnemorank.training.loading import parse_recipe
+from mnemorank.training.network import build_network
+from mnemorank.training.recipe import ModelTable
+from mnemorank.training.run import train
+
+INSTRUCTION = templates["instruct"].instruction
+
+
+def graded(path, lists_path):
+    """The same questions as graded pairs, R1's data."""
+    records = []
+    for line in lists_path.read_text().splitlines():
+        record = json.loads(line)
+        for i, candidate in enumerate(record["candidates"]):
+            label = 0.8 if candidate["label"] else 0.2 * (i % 2)
+            records.append({"query": record["query"] + record["id"], "text": candidate["text"], "label": label})
+    return write_jsonl(path, records)
+
+
+@pytest.fixture
+def lychee(tables, tmp_path, train_lists):
+    tables["model"] |= {"template": "instruct", "max_length": 128}
+    tables["lora"] = {"r": 16, "alpha": 32}
+    tables["data"] = [{"path": str(graded(tmp_path / "graded.jsonl", train_lists)), "format": "graded"}]
+    tables["loss"] = [{"name": "bce"}]
+    tables["train"] |= {"epochs": 6, "learning_rate": 5e-3}
+    return tables
+
+
+def logits(model, tokenizer, texts):
+    model.eval()
+    with torch.no_grad():
+        return np.array([model(**tokenizer(text, return_tensors="pt")).logits[0, 0].item() for text in texts])
+
+
+def prompt(query, text):
+    return f"<Instruct>: {INSTRUCTION}\n<Query>: {query}\n<Document>: {text}"
+
+
+def check_r1_snippet(output, base_folder, dev_lists):
+    """R1's own lines, on a base whose head is drawn anew: the adapter must bring its own."""
+    torch.manual_seed(12345)
+    base = AutoModelForSequenceClassification.from_pretrained(base_folder, num_labels=1)
+    tokenizer = AutoTokenizer.from_pretrained(output)
+    base.config.pad_token_id = tokenizer.pad_token_id
+    model = PeftModel.from_pretrained(base, output)
+    ours = Model.load(output, probe=False)
+    for example in list(read_lists(dev_lists))[:4]:
+        expected = ours.score(example.query, example.memories).raw
+        found = logits(model, tokenizer, [prompt(example.query, memory.text) for memory in example.memories])
+        np.testing.assert_allclose(found, expected, atol=1e-4)
+
+
+def test_an_adapter_saved_and_loaded_gives_the_same_scores(lychee, tmp_path, tiny_bert, dev_lists):
+    outcome = train(parse_recipe(lychee), tmp_path / "out")
+    config = json.loads((tmp_path / "out" / "adapter_config.json").read_text())
+
+    assert outcome.manifest.family == "lora"
+    assert {"classifier"} <= set(config["modules_to_save"])
+    assert not (tmp_path / "out" / "model.safetensors").exists()
+    assert outcome.results.to_dict()["map"]["trained"][0] > 0.9  # frozen, the head would not have learned this
+    measured = outcome.results.trained["map"]
+    again = [Model.load(tmp_path / "out", probe=False).score(e.query, e.memories).raw for e in read_lists(dev_lists)]
+    top = [float(np.array(e.labels)[np.argmax(raw)]) for e, raw in zip(read_lists(dev_lists), again, strict=True)]
+    assert np.mean(top) >= np.mean(measured == 1)
+    check_r1_snippet(tmp_path / "out", tiny_bert, dev_lists)
+
+
+def test_a_causal_classifier_base_without_padding_token(lychee, tmp_path, tiny_causal, dev_lists):
+    """R1's real base is a language model with a `score` head, whose padding token may be missing."""
+    lychee["model"] |= {"base": str(tiny_causal), "max_length": 256}
+    lychee["train"]["epochs"] = 1
+    train(parse_recipe(lychee), tmp_path / "out")
+
+    assert json.loads((tmp_path / "out" / "adapter_config.json").read_text())["modules_to_save"].count("score")
+    assert AutoTokenizer.from_pretrained(tmp_path / "out").pad_token == "<|endoftext|>"
+    check_r1_snippet(tmp_path / "out", tiny_causal, dev_lists)
+
+
+def test_a_merged_adapter_is_a_plain_model_with_the_same_scores(lychee, tmp_path, dev_lists):
+    lychee["train"]["epochs"] = 1
+    train(parse_recipe(lychee), tmp_path / "adapter")
+    lychee["lora"]["merge"] = True
+    train(parse_recipe(lychee), tmp_path / "merged")
+
+    assert load_artefact(tmp_path / "merged").manifest.family == "torch"
+    one, two = (Model.load(tmp_path / name, probe=False) for name in ("adapter", "merged"))
+    for example in list(read_lists(dev_lists))[:4]:
+        first, second = (model.score(example.query, example.memories).raw for model in (one, two))
+        np.testing.assert_allclose(first, second, atol=1e-4)
+
+
+def test_an_unknown_target_is_named(lychee, tmp_path):
+    lychee["lora"]["targets"] = ["q_proj"]
+    with pytest.raises(InputError, match=r"lora\.targets: the base has no linear layer 'q_proj'; it has: dense, key"):
+        train(parse_recipe(lychee), tmp_path / "out")
+
+
+def test_the_answers_score_is_the_difference_of_the_full_logits(tiny_causal):
+    table = ModelTable(base=str(tiny_causal), kind="yes-no", template="yes-no", max_length=256)
+    base = load_base(table, seed=1)
+    network = build_network(base.model, base.tokenizer, templates["yes-no"]).eval()
+    from mnemorank.artefact import Manifest
+    from mnemorank.scorers.base import Pair
+    from mnemorank.scorers.inputs import InputWriter
+
+    writer = InputWriter(base.plain_tokenizer(), Manifest("x", template="yes-no", max_length=256))
+    passages = writer.prepare(["ruby works at aurora labs", "a cat", "the dentist visit in march 2024 was on a trip"])
+    inputs = writer.write([Pair("where does ruby work", passage) for passage in passages])
+    model = AutoModelForCausalLM.from_pretrained(tiny_causal).eval()
+    yes, no = (base.tokenizer.convert_tokens_to_ids(word) for word in ("yes", "no"))
+    with torch.no_grad():
+        full = [model(torch.tensor(entry.ids)[None]).logits[0, -1] for entry in inputs]
+        np.testing.assert_allclose(
+            network.scores(inputs).numpy(), [float(row[yes] - row[no]) for row in full], atol=1e-5
+        )
+
+
+@pytest.mark.parametrize("merge", [True, False])
+def test_a_language_model_learns_through_its_answers(tables, tmp_path, tiny_causal, dev_lists, merge):
+    tables["model"] |= {"base": str(tiny_causal), "kind": "yes-no", "template": "yes-no", "max_length": 384}
+    tables["lora"] = {"r": 8, "alpha": 16, "targets": ["q_proj", "v_proj", "down_proj"], "merge": merge}
+    tables["loss"] = [{"name": "bce"}]
+    tables["train"] |= {"epochs": 2, "learning_rate": 5e-3}
+    outcome = train(parse_recipe(tables), tmp_path / "out")
+
+    assert outcome.manifest.family == "yes-no"
+    assert (tmp_path / "out" / "adapter_config.json").exists() == (not merge)
+    model = Model.load(tmp_path / "out", probe=False)
+    gained = outcome.results.to_dict()["map"]
+    tops = [float(np.array(e.labels)[np.argmax(model.score(e.query, e.memories).raw)]) for e in read_lists(dev_lists)]
+    assert np.mean(tops) == pytest.approx(outcome.results.to_dict()["hit@1"]["trained"][0], abs=0.051)
+    assert gained["trained"][0] >= gained["base"][0]

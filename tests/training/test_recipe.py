@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mnemorank.errors import InputError
+from mnemorank.training.loading import find_recipe, load_recipe, parse_recipe, shipped_recipes
+from mnemorank.training.objective import check_losses
+from mnemorank.training.run import check
+
+TOML = """
+[model]
+base = "{base}"
+format = "plain"
+
+[train]
+epochs = 3
+
+[[data]]
+path = "${{RECIPE_TEST_DATA}}/train.jsonl"
+
+[[loss]]
+name = "margin"
+options = {{ margin = 0.5 }}
+"""
+
+
+@pytest.fixture
+def recipe_file(tmp_path: Path, tiny_bert: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("RECIPE_TEST_DATA", "/somewhere")
+    path = tmp_path / "mine.toml"
+    path.write_text(TOML.format(base=tiny_bert), encoding="utf-8")
+    return path
+
+
+def test_a_recipe_is_read_with_its_environment_variables(recipe_file):
+    recipe = load_recipe(recipe_file)
+
+    assert recipe.name == "mine"
+    assert recipe.stage[0].epochs == 3
+    assert recipe.stage[0].data[0].path == Path("/somewhere/train.jsonl")
+    assert recipe.stage[0].loss[0].options == {"margin": 0.5}
+    assert recipe.tables["data"][0]["path"] == "${RECIPE_TEST_DATA}/train.jsonl"  # the record names no machine
+
+
+def test_an_unset_variable_is_named(recipe_file, monkeypatch):
+    monkeypatch.delenv("RECIPE_TEST_DATA")
+    with pytest.raises(InputError, match=r"mine\.toml: data\[0\]\.path: the environment variable RECIPE_TEST_DATA"):
+        load_recipe(recipe_file)
+
+
+def test_set_changes_tables_lists_and_new_keys(recipe_file):
+    recipe = load_recipe(recipe_file, ["train.epochs=7", "data.0.cap=5", "lora.r=4", "model.base=hf:org/name"])
+
+    assert recipe.stage[0].epochs == 7
+    assert recipe.stage[0].data[0].cap == 5
+    assert recipe.lora is not None
+    assert recipe.lora.r == 4
+    assert recipe.model.base == "hf:org/name"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("epochs", "--set: expected key=value, got 'epochs'"),
+        ("data.7.cap=5", "--set: data.7.cap: expected a position from 0 to 0"),
+        ("train.epochs=many", "mine.toml: train.epochs: expected a whole number, got 'many'"),
+        ("train.epochs=true", "mine.toml: train.epochs: expected a whole number, got True"),
+        ("train.epocs=3", "mine.toml: train.epocs: unknown key (did you mean 'epochs'?)"),
+        ("train.epochs=0", "mine.toml: train.epochs: expected a number from 1, got 0"),
+        ("model.template=yes-no", "mine.toml: model.template: 'yes-no' does not go with kind 'classifier'"),
+        ("model.format=prose", "mine.toml: model.format: expected one of"),
+        ("colour=red", "mine.toml: colour: unknown key"),
+        ("data.0.weight=-1", "mine.toml: data[0].weight: expected a number above 0, got -1"),
+        ("train.schedule=steep", "mine.toml: train.schedule: expected one of linear"),
+        ("loss=[]", "mine.toml: loss: is required"),
+        ("loss=7", "mine.toml: loss: expected a list of tables"),
+    ],
+)
+def test_what_is_wrong_is_named_by_its_key(recipe_file, change, message):
+    with pytest.raises(InputError) as caught:
+        load_recipe(recipe_file, [change])
+    assert message in str(caught.value)
+
+
+def test_a_missing_base_is_named(recipe_file):
+    table = {"loss": [{"name": "bce"}], "data": [{"path": "x"}], "model": {"format": "plain"}}
+    with pytest.raises(InputError, match=r"recipe: model\.base: is required"):
+        parse_recipe(table, name="x")
+
+
+def test_unknown_losses_and_options_are_named(recipe_file):
+    with pytest.raises(InputError, match="unknown loss 'focal'; there are: bce, kl, lambda, listnet, margin"):
+        check(load_recipe(recipe_file, ["loss.0.name=focal"]))
+    recipe = load_recipe(recipe_file, ["loss.0.options.margins=2"])
+    with pytest.raises(InputError, match=r"loss\[0\]\.options\.margins: unknown key \(did you mean 'margin'\?\)"):
+        check_losses(recipe.stage[0].loss)
+
+
+def test_stages_take_what_they_do_not_say_from_the_recipe(recipe_file):
+    text = (
+        recipe_file.read_text() + '\n[[stage]]\nname = "a"\n[[stage]]\nname = "b"\nepochs = 1\nlearning_rate = 2e-6\n'
+    )
+    recipe_file.write_text(text)
+    first, second = load_recipe(recipe_file).stage
+
+    assert (first.name, first.epochs, second.epochs) == ("a", 3, 1)
+    assert first.data == second.data
+    assert second.learning_rate == 2e-6
+
+
+def test_recipes_are_found_by_name():
+    assert {"hindsight", "lychee", "feedback", "yes-no", "multihop", "mini"} <= set(shipped_recipes())
+    assert find_recipe("hindsight").name == "hindsight.toml"
+    with pytest.raises(InputError, match="no recipe 'nowhere': neither a file nor one of"):
+        find_recipe("nowhere")
+
+
+@pytest.mark.parametrize("name", ["hindsight", "lychee", "feedback", "yes-no", "multihop", "mini"])
+def test_the_shipped_recipes_are_valid(name, monkeypatch):
+    monkeypatch.setenv("MNEMORANK_DATA", "/data")
+    recipe = load_recipe(name)
+    check(recipe)
+    assert recipe.name == name
+    assert recipe.description
+
+
+def test_a_file_that_is_not_toml_is_an_error(tmp_path):
+    path = tmp_path / "bad.toml"
+    path.write_text("model = [", encoding="utf-8")
+    with pytest.raises(InputError, match=r"bad\.toml: cannot be read as TOML"):
+        load_recipe(path)
