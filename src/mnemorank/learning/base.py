@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 from mnemorank.artefact import resolve
-from mnemorank.errors import InputError
 from mnemorank.learning.registry import Version
 
 
@@ -19,7 +18,6 @@ def training_base(version: Version, stated: str | None, folder: Path) -> Path:
         return version.torch_path
     if stated is not None:
         return resolve(stated)
-    raise InputError(
-        f"training.base: version {version.name} has no torch weights; name a folder that has, such as the one that "
-        "`mnemorank train` made"
-    )
+    from mnemorank.learning.restore import restore
+
+    return restore(version.path, folder)

@@ -67,7 +67,7 @@ def measure_models(
     loaded: list[Model] = []
     try:
         for path in models:
-            loaded.append(Model.load(path))
+            loaded.append(Model.load(path, probe=False))
         times = _seconds_per_pair(loaded, sets)
         return [
             measure_scoring(model, sets, seconds, _bytes(path), tick)

@@ -221,7 +221,7 @@ def _check(version: Version) -> None:
     from mnemorank.model import Model
 
     try:
-        model = Model.load(version.path)
+        model = Model.load(version.path, probe=False)
         try:
             score = float(model.score("probe", [Memory("probe")]).raw[0])
         finally:

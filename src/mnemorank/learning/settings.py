@@ -30,7 +30,7 @@ class Training:
     :param replay: examples trained on beside the feedback, against forgetting; our own dated triplets by default.
     :param replay_weight: how often a replayed example comes up, relative to one of the feedback.
     :param least_examples: below which nothing is trained.
-    :param quantize: `int8`, `int4` or `none`.
+    :param quantize: how the candidate is exported: `int8`, `int8-static`, `int4` or `none`.
     :param nice: how far the training stands back for everything else on the machine, 0 to 19.
     :param attempts: how often a training that was killed is taken up again.
     """
@@ -48,8 +48,8 @@ class Training:
     attempts: int = 3
 
     def __post_init__(self) -> None:
-        if self.quantize not in ("none", "int8", "int4"):
-            raise InputError(f"quantize: expected none, int8 or int4, got {self.quantize!r}")
+        if self.quantize not in ("none", "int8", "int8-static", "int4"):
+            raise InputError(f"quantize: expected none, int8, int8-static or int4, got {self.quantize!r}")
         for name, low, high in (
             ("threads", 1, 1024),
             ("nice", 0, 19),

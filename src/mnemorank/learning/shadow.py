@@ -36,7 +36,7 @@ class Shadow:
         self.version = version.name
         self.skipped = 0
         self._store = store
-        self._model = Model.load(version.path)
+        self._model = Model.load(version.path, probe=False)
         self._queue: queue.Queue[tuple[str, str, list[Memory]] | None] = queue.Queue(waiting)
         self._thread = threading.Thread(target=self._work, name="mnemorank-shadow", daemon=True)
         self._thread.start()
