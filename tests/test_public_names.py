@@ -7,6 +7,7 @@ import mnemorank
 def test_the_public_names_are_these():
     assert sorted(mnemorank.__all__) == [
         "ArtefactError",
+        "Failover",
         "Fusion",
         "InputError",
         "Memory",
@@ -17,6 +18,7 @@ def test_the_public_names_are_these():
         "Options",
         "Ranking",
         "Reranker",
+        "RerankerService",
         "Result",
         "Score",
         "ScorerError",

@@ -11,9 +11,12 @@ from mnemorank.ranking.fuse import Fusion
 from mnemorank.ranking.select import Selection
 from mnemorank.reranker import Reranker
 from mnemorank.results import Ranking, Result, Score
+from mnemorank.scorers.failover import Failover
+from mnemorank.service import RerankerService
 
 __all__ = [
     "ArtefactError",
+    "Failover",
     "Fusion",
     "InputError",
     "Memory",
@@ -24,6 +27,7 @@ __all__ = [
     "Options",
     "Ranking",
     "Reranker",
+    "RerankerService",
     "Result",
     "Score",
     "ScorerError",

@@ -49,16 +49,20 @@ def _show(arguments: argparse.Namespace) -> None:
 
     from mnemorank.artefact import load_artefact
     from mnemorank.cli.console import print_json, table
+    from mnemorank.hardware import profile
 
     artefact = load_artefact(arguments.model or "mini")
     manifest = asdict(artefact.manifest)
+    hardware = {key: value for key, value in asdict(profile()).items() if value is not None}
     if arguments.json:
-        print_json({**manifest, "fingerprint": artefact.fingerprint, "has_manifest": artefact.has_manifest})
+        identity = {"fingerprint": artefact.fingerprint, "has_manifest": artefact.has_manifest}
+        print_json({**manifest, **identity, "hardware": hardware})
         return
     plain = {key: value for key, value in manifest.items() if key not in ("recipe", "evaluation", "files")}
     rows = [(key, _shown(value)) for key, value in plain.items() if value is not None]
     rows += [(f"evaluation.{key}", _shown(value)) for key, value in artefact.manifest.evaluation.items()]
     rows += [("fingerprint", artefact.fingerprint), ("size", f"{_size(artefact.path) / 1e6:.1f} MB")]
+    rows += [(f"hardware.{key}", _shown(value)) for key, value in hardware.items()]
     print(table(rows, ("field", "value")))
     if not artefact.has_manifest:
         print("\nThe folder has no mnemorank.json: these are the defaults for a plain Hugging Face folder.")
