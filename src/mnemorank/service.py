@@ -197,6 +197,7 @@ class RerankerService:
         adapter: str | None,
     ) -> list[dict[str, Any]]:
         started = time.monotonic()
+        candidates = list(candidates)
         texts = [_text(candidate, score_field, index) for index, candidate in enumerate(candidates)]
         if adapter not in self._rerankers:
             known = ", ".join(name for name in self._rerankers if name) or "none"

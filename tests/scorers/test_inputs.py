@@ -1,18 +1,19 @@
 """Inputs of templates that are no pair, on the ONNX scorer as on the others."""
 
 import dataclasses
+import sys
 
 import numpy as np
 import pytest
 
 from mnemorank.artefact import load_artefact
-from mnemorank.errors import ScorerError
+from mnemorank.errors import MissingExtraError, ScorerError
 from mnemorank.memory import Memory
 from mnemorank.model import Model
 from mnemorank.scorers import open_scorer
 from mnemorank.scorers.base import Pair
 from mnemorank.scorers.inputs import InputWriter
-from mnemorank.templates import templates
+from mnemorank.templates import Rendered, Template, templates
 
 
 def manifest_with(tiny_onnx, template, max_length=256):
@@ -59,6 +60,29 @@ def test_the_ends_of_a_prompt_are_never_cut(tiny_onnx, tiny_tokenizer):
     for written in (whole, cut):
         assert written.ids.tolist()[: len(prefix) + 1] == opening + prefix
         assert written.ids.tolist()[-len(suffix) :] == suffix, "a language model goes on from here: no [SEP]"
+
+
+def test_a_pair_template_may_write_round_its_segments(tiny_onnx, tiny_tokenizer, monkeypatch):
+    def render(query, text, instruction):
+        return Rendered(f"who: {query}", f"plan: {text}")
+
+    monkeypatch.setitem(templates._parts, "prefixed", Template("prefixed", "for this test", render))
+    writer = InputWriter(tiny_tokenizer, manifest_with(tiny_onnx, "prefixed", max_length=64))
+    (passage,) = writer.prepare(["ruby"])
+    (written,) = writer.write([Pair("ruby works", passage)])
+    expected = tiny_tokenizer.encode("who: ruby works", "plan: ruby")
+    assert written.ids.tolist() == expected.ids
+    assert written.types.tolist() == expected.type_ids
+    long = "the cat is on the trip. " * 60
+    assert np.isfinite(opened(tiny_onnx, "prefixed", max_length=64).score("ruby works", [Memory(long)]).raw).all()
+
+
+def test_a_family_whose_packages_are_missing_names_the_extra(tiny_onnx, monkeypatch):
+    monkeypatch.setitem(sys.modules, "mnemorank.scorers.torch", None)  # importing it fails
+    artefact = load_artefact(tiny_onnx)
+    torch_artefact = dataclasses.replace(artefact, manifest=dataclasses.replace(artefact.manifest, family="torch"))
+    with pytest.raises(MissingExtraError, match=r"pip install 'mnemorank\[train\]'"):
+        open_scorer(torch_artefact)
 
 
 def test_a_closed_onnx_model_says_so(tiny_onnx):

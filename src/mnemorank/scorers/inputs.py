@@ -39,7 +39,10 @@ class InputWriter:
         self.max_length = manifest.max_length
         self.template = templates[manifest.template]
         self._instruction = manifest.instruction or self.template.instruction or ""
-        self._layout = PairLayout.of(tokenizer) if self.template.name == "pair" else None
+        sample = self.template.render("a", "b", self._instruction)
+        self._layout = PairLayout.of(tokenizer) if sample.second is not None else None
+        # The plain pair is joined from ids at hand; a template that writes round its segments is tokenized again.
+        self._is_plain_pair = sample == Rendered("a", "b")
         opening, closing = _special_ids(tokenizer)
         self._opening = opening
         self._closing = () if self.template.answers else closing
@@ -53,10 +56,11 @@ class InputWriter:
 
     def room(self, query: str, instruction: str | None = None) -> int:
         """Tokens of a passage that fit beside this query."""
+        rendered = self._render(query, "", instruction)
         if self._layout is not None:
-            fixed = len(encode(self.tokenizer, [query])[0]) + self._layout.special
+            first, second = encode(self.tokenizer, [rendered.first, rendered.second or ""])
+            fixed = len(first) + len(second) + self._layout.special + (0 if self._is_plain_pair else 1)
         else:
-            rendered = self._render(query, "", instruction)
             before, after = self._around(rendered)
             # One more where the text's first token is split by what comes before it.
             content = len(encode(self.tokenizer, [rendered.first])[0]) + 1
@@ -69,11 +73,15 @@ class InputWriter:
 
     def write(self, pairs: Sequence[Pair]) -> list[Input]:
         """The inputs, in order. Content that is too long all the same is cut; prefix and suffix never are."""
-        if self._layout is not None:
+        if self._layout is not None and self._is_plain_pair:
             queries = list(dict.fromkeys(pair.query for pair in pairs))
             asked = dict(zip(queries, encode(self.tokenizer, queries), strict=True))
             return [Input(*self._layout.join(asked[pair.query], pair.passage.ready)) for pair in pairs]
         rendered = [self._render(pair.query, pair.passage.text, pair.instruction) for pair in pairs]
+        if self._layout is not None:
+            firsts = encode(self.tokenizer, [each.first for each in rendered])
+            seconds = encode(self.tokenizer, [each.second or "" for each in rendered])
+            return [Input(*self._layout.join(*both)) for both in zip(firsts, seconds, strict=True)]
         contents = encode(self.tokenizer, [each.first for each in rendered])
         return [self._join(each, content) for each, content in zip(rendered, contents, strict=True)]
 

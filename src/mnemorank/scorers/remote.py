@@ -33,6 +33,7 @@ _LEAST_ROOM = 8
 _RETRIED = frozenset({408, 425, 429, 500, 502, 503, 504, 529})
 _LONGEST_WAIT = 30.0
 _GRACE = 0.05
+_ROUNDING = 1e-6
 
 
 class RemoteScorer:
@@ -174,7 +175,7 @@ class RemoteScorer:
         scores = np.empty(len(pairs))
         for index, value in pairs:
             scores[index] = value
-        return scores, None
+        return (np.clip(scores, 0, 1) if self._is_probability else scores), None
 
     def _flaw(self, pairs: Sequence[tuple[int, float]], asked: int) -> str | None:
         indexes = {index for index, _ in pairs}
@@ -183,7 +184,7 @@ class RemoteScorer:
             return f"the answer is partial: it scores {known} of {asked} documents ({len(pairs)} entries)"
         if not all(math.isfinite(value) for _, value in pairs):
             return "the answer has a score that is not a number"
-        if self._is_probability and not all(0 <= value <= 1 for _, value in pairs):
+        if self._is_probability and not all(-_ROUNDING <= value <= 1 + _ROUNDING for _, value in pairs):
             return (
                 "the answer has scores outside 0 to 1, which are no probabilities; state score_kind logit in a "
                 "mnemorank.json for this model"

@@ -65,11 +65,13 @@ class YesNoScorer(TorchBase):
         )
         self._network = keep_answers(network, self.answer_ids)
         self._inputs = accepted(self._network, *_INPUTS)
+        # Few models lack it; those project every position, onto the answers alone.
+        self._only_last = dict.fromkeys(accepted(self._network, "logits_to_keep"), 1)
         return tokenizing
 
     def _forward(self, feed: Feed) -> Scores:
         given = {name: feed[name] for name in self._inputs}
-        logits = self._network(**given, logits_to_keep=1, use_cache=False).logits[:, -1, :]
+        logits = self._network(**given, **self._only_last, use_cache=False).logits[:, -1, :]
         values = logits.float().cpu().numpy().astype(np.float64)
         judged = values[:, 1] - values[:, 0] if values.shape[1] == 2 else values[:, 0]
         return sigmoid(judged) if self._is_probability else judged
