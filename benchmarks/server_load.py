@@ -306,16 +306,13 @@ def capacity(arguments: argparse.Namespace) -> dict[str, Any]:
                         "documents": documents,
                         "per_second": shown["per_second"],
                         "pairs_per_second": round(shown["per_second"] * documents),
+                        "pairs_per_cpu_second": round(shown["per_cpu_second"] * documents),
                         "p50_ms": shown["p50_ms"],
                         "p99_ms": shown["p99_ms"],
                         "failed": shown["failed"],
                     }
                 )
-                print(
-                    "| {clients} | {documents} | {per_second} | {pairs_per_second} | {p50_ms} | {p99_ms} |".format(
-                        **rows[-1]
-                    )
-                )
+                print("| " + " | ".join(str(value) for value in rows[-1].values()) + " |", flush=True)
     return {"rows": rows}
 
 
