@@ -6,12 +6,15 @@ import warnings
 
 import pytest
 import torch
-from transformers import BertConfig, BertForSequenceClassification, BertModel
+from torch.nn.functional import binary_cross_entropy_with_logits
+from transformers import AutoModelForCausalLM, AutoTokenizer, BertConfig, BertForSequenceClassification, BertModel
 
 from mnemorank.artefact import load_artefact, write_manifest
 from mnemorank.errors import ProbeWarning
 from mnemorank.model import Model
+from mnemorank.scorers import open_scorer
 from mnemorank.scorers.probe import PAIRS, probe
+from mnemorank.templates import templates
 from tests.scorers import tiny_models
 
 
@@ -93,3 +96,50 @@ def test_only_models_that_may_be_misread_are_probed_by_default(flat, tiny_onnx, 
     assert probed == ["overlap", "flat"]
     Model.load(flat, device="cpu", probe=False)
     assert len(probed) == 2
+
+
+@pytest.fixture(scope="module")
+def fitted(tmp_path_factory):
+    """A tiny Qwen3 that has learnt the probe's own pairs, with R3's prompt and with no other."""
+    folder = tiny_models.qwen_causal(tmp_path_factory.mktemp("fitted") / "fitted")
+    tokenizer = AutoTokenizer.from_pretrained(folder, padding_side="left")
+    network = AutoModelForCausalLM.from_pretrained(folder)
+    torch.manual_seed(0)
+    for parameter in network.parameters():
+        if parameter.dim() > 1:
+            torch.nn.init.normal_(parameter, std=0.05)
+    template = templates["yes-no"]
+    prompts = [template.render(pair[0], text, template.instruction).text for pair in PAIRS for text in pair[1:]]
+    batch = tokenizer(prompts, padding=True, return_tensors="pt", add_special_tokens=False)
+    labels = torch.tensor([1.0, 0.0] * len(PAIRS))
+    yes, no = tokenizer.convert_tokens_to_ids(["yes", "no"])
+    optimizer = torch.optim.AdamW(network.parameters(), lr=5e-3)
+    for _ in range(20):
+        logits = network(**batch, logits_to_keep=1).logits[:, -1]
+        optimizer.zero_grad()
+        binary_cross_entropy_with_logits(logits[:, yes] - logits[:, no], labels).backward()
+        optimizer.step()
+    network.save_pretrained(folder)
+    return folder
+
+
+def probed(folder, template):
+    artefact = load_artefact(folder)
+    manifest = dataclasses.replace(artefact.manifest, template=template)
+    return probe(Model(manifest, open_scorer(dataclasses.replace(artefact, manifest=manifest), device="cpu")))
+
+
+def test_a_language_model_passes_with_its_own_prompt_only(fitted):
+    right = probed(fitted, "yes-no")
+    assert right.passed
+    assert right.right == len(PAIRS)
+    for template in ("mxbai", "gemma"):
+        wrong = probed(fitted, template)
+        assert not wrong.passed
+        assert "wrong template" in wrong.cause
+
+
+def test_confused_answers_are_recognised(fitted, monkeypatch):
+    confused = dataclasses.replace(templates["yes-no"], name="confused", answers=("yes", "no"))
+    monkeypatch.setitem(templates._parts, "confused", confused)
+    assert probed(fitted, "confused").cause == "wrong token ids: yes and no are the wrong way round"
