@@ -1,0 +1,118 @@
+"""R4's recipe: feature tokens of their own, trained, and not leaned on."""
+
+from __future__ import annotations
+
+import random
+import tomllib
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from tests.training.conftest import TOPICS, write_jsonl
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+from mnemorank import Memory, Model
+from mnemorank.data.records import read_lists
+from mnemorank.features import HOPS, ROLES, Features
+from mnemorank.templates import templates
+from mnemorank.training.loading import find_recipe, parse_recipe
+from mnemorank.training.run import train
+
+TOKENS = tomllib.loads(find_recipe("multihop").read_text())["model"]["special_tokens"]
+
+
+def lists(count, seed):
+    """Features betray the answer (only the relevant text is causal), and so does a word: `now`."""
+    rng = random.Random(seed)
+    found = []
+    for number in range(count):
+        labels = [1, 0, 0, 0]
+        rng.shuffle(labels)
+        candidates = [
+            {"text": f"{rng.choice(TOPICS)} trip {'because now' if label else 'before that'}", "label": label}
+            for label in labels
+        ]
+        found.append({"id": f"{seed}-{number}", "query": f"what of the {rng.choice(TOPICS)}", "candidates": candidates})
+    return found
+
+
+def test_every_feature_is_one_token_and_the_recipe_names_them_all(tiny_bert):
+    tokenizer = AutoTokenizer.from_pretrained(tiny_bert)
+    tokenizer.add_tokens(TOKENS, special_tokens=True)
+    for hop in HOPS:
+        for role in ROLES:
+            pieces = tokenizer.tokenize(str(Features(hop, role, (), causal=True, reasoning=True)))
+            assert pieces == [f"[HOP:{hop}]", f"[ROLE:{role}]", "[CAUSAL]", "[REASONING]"]
+    assert tokenizer.tokenize("[ENT:cat]")[0] == "[ENT:"
+
+
+@pytest.fixture(scope="module")
+def multihop(tmp_path_factory, tiny_bert):
+    folder = tmp_path_factory.mktemp("multihop")
+    tables = {
+        "name": "hops",
+        "model": {
+            "base": str(tiny_bert),
+            "format": "plain",
+            "template": "features",
+            "max_length": 128,
+            "special_tokens": TOKENS,
+        },
+        "features": {"drop": 0.5, "swap": 0.5},
+        "train": {"epochs": 4, "learning_rate": 2e-3},
+        "loss": [{"name": "bce", "options": {"pos_weight": 1.2}}],
+        "data": [{"path": str(write_jsonl(folder / "one.jsonl", lists(48, 1)))}],
+        "dev": {"data": [{"path": str(write_jsonl(folder / "dev.jsonl", lists(16, 3)))}]},
+        "stage": [
+            {"name": "multi-hop"},
+            {
+                "name": "factual",
+                "epochs": 1,
+                "learning_rate": 2e-4,
+                "data": [{"path": str(folder / "one.jsonl"), "cap": 8}],
+            },
+        ],
+    }
+    outcome = train(parse_recipe(tables), folder / "out")
+    return outcome, folder / "dev.jsonl"
+
+
+def test_it_learns_the_text_and_not_only_the_tokens(multihop, monkeypatch):
+    """With the features of all texts made alike, the ranking holds."""
+    outcome, dev = multihop
+    assert outcome.results.to_dict()["hit@1"]["trained"][0] > 0.9
+
+    import mnemorank.templates
+
+    model = Model.load(outcome.output, probe=False)
+    monkeypatch.setattr(mnemorank.templates, "feature_prefix", lambda query, text: "[HOP:1] [ROLE:Main_Claim]")
+    assert "[CAUSAL]" not in templates["features"].render("q", "because", "").text
+    tops = [float(np.array(e.labels)[np.argmax(model.score(e.query, e.memories).raw)]) for e in read_lists(dev)]
+    assert np.mean(tops) > 0.9
+
+
+def test_the_new_tokens_were_trained(multihop, tiny_bert):
+    outcome, _ = multihop
+    tokenizer = AutoTokenizer.from_pretrained(outcome.output)
+    old = AutoTokenizer.from_pretrained(tiny_bert)
+    before = load_file(tiny_bert / "model.safetensors")["embeddings.word_embeddings.weight"]
+    after = load_file(outcome.output / "model.safetensors")["bert.embeddings.word_embeddings.weight"]
+
+    assert len(after) == len(before) + len(TOKENS)
+    start = before[old("[CAUSAL]", add_special_tokens=False)["input_ids"]].mean(dim=0)
+    assert not torch.allclose(after[tokenizer.convert_tokens_to_ids("[CAUSAL]")], start, atol=1e-4)
+
+
+def test_r4s_snippet_on_the_feature_string_gives_our_scores(multihop):
+    outcome, _ = multihop
+    model = AutoModelForSequenceClassification.from_pretrained(outcome.output).eval()
+    tokenizer = AutoTokenizer.from_pretrained(outcome.output)
+    texts = ["cat trip because now", "Zenith trip before that"]
+    query = "what of the cat"
+    ours = Model.load(outcome.output, probe=False).score(query, [Memory(text) for text in texts]).raw
+    for text, expected in zip(texts, ours, strict=True):
+        string = templates["features"].render(query, text, "").text
+        with torch.no_grad():
+            found = torch.sigmoid(model(**tokenizer(string, return_tensors="pt")).logits[0, 0]).item()
+        assert found == pytest.approx(1 / (1 + np.exp(-expected)), abs=1e-5)
