@@ -53,12 +53,12 @@ class _Reader:
         self.found = GraphWeights()
         self._config = config
         self._constants = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
+        self._factors: dict[str, Floats] = {}
         self._numpy = numpy_helper.to_array
 
     def read(self, node: Any) -> None:
-        read = getattr(self, f"_{_SNAKE.get(node.op_type, '')}", None)
-        if node.op_type in _SNAKE and read is not None:
-            read(node)
+        if node.op_type in _READERS:
+            getattr(self, "_" + _READERS[node.op_type])(node)
 
     def _constant(self, node: Any) -> None:
         value = next((a.t for a in node.attribute if a.name == "value"), None)
@@ -69,11 +69,25 @@ class _Reader:
         """Cast and Mul of constants: weights that are widened at load."""
         values = [self._constants[name] for name in node.input if name in self._constants]
         if len(values) < len(node.input):
+            self._scaled(node, values)
             return
         if node.op_type == "Cast":
             self._constants[node.output[0]] = np.asarray(values[0], dtype=np.float32)
         else:
             self._constants[node.output[0]] = np.asarray(values[0] * values[1], dtype=np.float32)
+
+    def _scaled(self, node: Any, known: list[Any]) -> None:
+        """An activation times a constant vector, which evens it out for INT8: the weights after it hold the inverse."""
+        if node.op_type == "Mul" and len(known) == 1 and known[0].ndim == 1 and known[0].size > 1:
+            self._factors[node.output[0]] = known[0]
+
+    def _quantized(self, node: Any) -> None:
+        if node.input[0] in self._factors:
+            self._factors[node.output[0]] = self._factors[node.input[0]]
+
+    def _add_weight(self, node: Any, weight: Floats) -> None:
+        factor = self._factors.get(node.input[0])
+        self.found.weights.append(weight if factor is None else np.asarray(factor[:, None] * weight))
 
     def _gather(self, node: Any) -> None:
         name = node.input[0]
@@ -99,13 +113,16 @@ class _Reader:
         self.found.norms.append((self._value(node.input[first]), self._value(node.input[first + 1])))
 
     def _attention(self, node: Any) -> None:
-        self.found.weights.append(self._value(node.input[1]))
+        self._add_weight(node, self._value(node.input[1]))
         self.found.biases.append(self._value(node.input[2]))
+
+    def _attention_of_projections(self, node: Any) -> None:
+        self.found.biases.append(self._value(node.input[3]))
 
     def _product(self, node: Any) -> None:
         if not self._is_known(node.input[1]):
             return  # a product of two activations
-        self.found.weights.append(self._value(node.input[1]))
+        self._add_weight(node, self._value(node.input[1]))
         if node.op_type == "MatMulIntegerToFloat" and len(node.input) > 6 and node.input[6]:
             self.found.biases.append(self._value(node.input[6]))
 
@@ -121,15 +138,15 @@ class _Reader:
         packed, scales = self._constants[node.input[1]], self._constants[node.input[2]]
         codes = np.stack([packed & 15, packed >> 4], axis=-1).reshape(stated["N"], -1, stated["block_size"])
         wide = (codes.astype(np.float32) - 8) * scales.reshape(stated["N"], -1, 1)
-        self.found.weights.append(wide.reshape(stated["N"], -1)[:, : stated["K"]].T)
+        self._add_weight(node, wide.reshape(stated["N"], -1)[:, : stated["K"]].T)
 
     def _sum(self, node: Any) -> None:
         """A bias: one constant vector added to an activation."""
         known = [name for name in node.input if self._is_known(name)]
         if len(known) == 1 and len(node.input) == 2:
             bias = self._value(known[0])
-            is_vector = bias.size == bias.shape[-1] or (bias.ndim == 3 and bias.shape[1] == 1)
-            if bias.dtype.kind == "f" and bias.ndim and is_vector and (bias.size > 1 or bias.ndim == 1):
+            is_vector = bias.ndim > 0 and (bias.size == bias.shape[-1] or (bias.ndim == 3 and bias.shape[1] == 1))
+            if is_vector and bias.dtype.kind == "f":
                 self.found.biases.append(bias)
 
     def _is_known(self, name: str) -> bool:
@@ -153,17 +170,20 @@ class _Reader:
                 return
 
 
-_SNAKE = {
+_READERS = {
     "Constant": "constant",
     "Cast": "folded",
     "Mul": "folded",
     "Gather": "gather",
+    "QuantizeLinear": "quantized",
+    "DynamicQuantizeLinear": "quantized",
     "EmbedLayerNormalization": "embeddings",
     "QEmbedLayerNormalization": "embeddings",
     "LayerNormalization": "norm",
     "SkipLayerNormalization": "norm",
     "Attention": "attention",
     "QAttention": "attention",
+    "MultiHeadAttention": "attention_of_projections",
     "MatMul": "product",
     "MatMulInteger": "product",
     "MatMulIntegerToFloat": "product",
