@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import stat
 
 import pytest
@@ -65,6 +66,13 @@ def test_a_key_is_needed_and_either_header_carries_it(guarded, keys):
 def test_refusals_are_in_shape(guarded, path, body):
     answer = guarded.client.post(path, json={**BODY, "texts": ["a"]})
     assert (answer.status_code, answer.json()) == (401, body)
+
+
+def test_the_body_of_a_stranger_is_not_even_read(guarded):
+    head = b"POST /rerank HTTP/1.1\r\nHost: 127.0.0.1\r\ncontent-type: application/json\r\ncontent-length: 9000\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", guarded.port), timeout=5) as stranger:
+        stranger.sendall(head + b"{")
+        assert stranger.recv(200).startswith(b"HTTP/1.1 401 ")
 
 
 def test_scopes_are_kept(guarded, keys):

@@ -94,6 +94,22 @@ def test_a_giant_body_of_unstated_length_is_413(small):
     assert answer.status_code == 413
 
 
+def test_bodies_of_all_requests_together_are_bounded(start):
+    """32 clients send half of a body each and wait: those beyond the bound are told so, and the server lives on."""
+    running = start(max_body_bytes=1000, read_timeout=3.0)
+    head = b"POST /rerank HTTP/1.1\r\nHost: 127.0.0.1\r\ncontent-type: application/json\r\ncontent-length: 1000\r\n\r\n"
+    held = [connect(running) for _ in range(32)]
+    try:
+        for one in held:
+            one.sendall(head + b"x" * 900)
+        answers = [one.recv(200).split(b"\r\n")[0] for one in held]
+    finally:
+        for one in held:
+            one.close()
+    assert {answer.split()[1] for answer in answers} == {b"429", b"408"}
+    assert running.client.post("/rerank", json={"query": "ruby", "texts": ["ruby"]}).status_code == 200
+
+
 @pytest.mark.parametrize(
     ("path", "body", "limit"),
     [

@@ -63,7 +63,7 @@ def create_app(
         app.include_router(module.router)
     writers = _writers(modules)
     install(app, writers)
-    app.add_middleware(BodyGuard, settings=settings, writers=writers)
+    app.add_middleware(BodyGuard, settings=settings, keys=state.keys, writers=writers)
     if settings.cors_origins:
         app.add_middleware(
             CORSMiddleware, allow_origins=list(settings.cors_origins), allow_methods=["*"], allow_headers=["*"]

@@ -9,13 +9,13 @@ import os
 import re
 import secrets
 import tomllib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 from fastapi import Depends, Request, Security
-from fastapi.security import APIKeyHeader, HTTPAuthorizationCredentials, HTTPBearer
+from fastapi.security import APIKeyHeader, HTTPBearer
 
 from mnemorank.errors import InputError
 from mnemorank.server.errors import Problem
@@ -91,26 +91,27 @@ def add_key(path: Path, name: str, scopes: Sequence[str] = ("read",), tenant: st
     return key
 
 
-_bearer = HTTPBearer(auto_error=False, description="An API key")
-_header = APIKeyHeader(name="x-api-key", auto_error=False)
+def identify(headers: Mapping[str, str], ring: KeyRing | None) -> Caller:
+    """Who sent a request, by `Authorization: Bearer KEY` or `x-api-key: KEY`; anyone where keys are off."""
+    if ring is None:
+        return ANYONE
+    scheme, _, credentials = headers.get("authorization", "").partition(" ")
+    presented = credentials.strip() if scheme.lower() == "bearer" else headers.get("x-api-key", "")
+    if not presented:
+        raise Problem(401, "unauthorized", "an API key is required: send Authorization: Bearer KEY")
+    caller = ring.identify(presented)
+    if caller is None:
+        raise Problem(401, "unauthorized", "the API key is not valid")
+    return caller
 
 
 def caller_of(
     request: Request,
-    bearer: Annotated[HTTPAuthorizationCredentials | None, Security(_bearer)],
-    header: Annotated[str | None, Security(_header)],
+    bearer: Annotated[object, Security(HTTPBearer(auto_error=False, description="An API key"))],
+    header: Annotated[object, Security(APIKeyHeader(name="x-api-key", auto_error=False))],
 ) -> Caller:
-    """Who sent the request, by `Authorization: Bearer KEY` or `x-api-key: KEY`; anyone where keys are off."""
-    ring: KeyRing | None = request.app.state.keys
-    caller: Caller | None = ANYONE
-    if ring is not None:
-        presented = bearer.credentials if bearer else header
-        if not presented:
-            raise Problem(401, "unauthorized", "an API key is required: send Authorization: Bearer KEY")
-        caller = ring.identify(presented)
-        if caller is None:
-            raise Problem(401, "unauthorized", "the API key is not valid")
-    assert caller is not None
+    """The dependency behind `requires`. The security schemes are for the OpenAPI; `identify` reads the headers."""
+    caller = identify(request.headers, request.app.state.keys)
     request.state.caller = caller
     return caller
 

@@ -13,6 +13,7 @@ from uuid import uuid4
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from mnemorank.server.auth import KeyRing, identify
 from mnemorank.server.error_bodies import ErrorWriter, as_problem, respond
 from mnemorank.server.errors import Problem
 from mnemorank.server.metrics import Metrics
@@ -21,6 +22,7 @@ from mnemorank.server.tracing import Tracing
 
 logger = logging.getLogger("mnemorank.server.requests")
 
+BODIES_AT_ONCE = 16
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
 
@@ -102,42 +104,53 @@ class HostGuard:
 
 
 class BodyGuard:
-    """Reads the whole body before the app sees the request: not more than allowed, not longer than allowed."""
+    """Reads the whole body before the app sees the request: of known callers only, not more and not longer than
+    allowed, and not more of all requests together than BODIES_AT_ONCE of the largest.
+    """
 
-    def __init__(self, app: ASGIApp, settings: Settings, writers: Mapping[str, ErrorWriter]) -> None:
-        self.app, self.settings, self.writers = app, settings, writers
+    def __init__(
+        self, app: ASGIApp, settings: Settings, keys: KeyRing | None, writers: Mapping[str, ErrorWriter]
+    ) -> None:
+        self.app, self.settings, self.keys, self.writers = app, settings, keys, writers
+        self._room = BODIES_AT_ONCE * settings.max_body_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["method"] in ("GET", "HEAD", "OPTIONS"):
             await self.app(scope, receive, send)
             return
+        body = bytearray()
         try:
-            body = await asyncio.wait_for(self._read(scope, receive), self.settings.read_timeout)
+            identify(Headers(scope=scope), self.keys)
+            is_whole = await asyncio.wait_for(self._read(scope, receive, body), self.settings.read_timeout)
+            if is_whole:
+                await self.app(scope, _replay(bytes(body), receive), send)
         except TimeoutError:
             seconds = self.settings.read_timeout
             await self._refuse(Problem(408, "too_slow", f"the body took longer than {seconds:g} s"), scope, send)
         except Problem as problem:
             await self._refuse(problem, scope, send)
-        else:
-            if body is not None:
-                await self.app(scope, _replay(body, receive), send)
+        finally:
+            self._room += len(body)
 
-    async def _read(self, scope: Scope, receive: Receive) -> bytes | None:
-        """The body, or None if the client left."""
+    async def _read(self, scope: Scope, receive: Receive, body: bytearray) -> bool:
+        """Fill `body`; False if the client left."""
         limit = self.settings.max_body_bytes
         stated = Headers(scope=scope).get("content-length", "")
         if stated.isdecimal() and int(stated) > limit:
             raise _too_large(limit)
-        body = bytearray()
         while True:
             message = await receive()
             if message["type"] == "http.disconnect":
-                return None
-            body += message.get("body", b"")
-            if len(body) > limit:
+                return False
+            part = message.get("body", b"")
+            if len(body) + len(part) > limit:
                 raise _too_large(limit)
+            if len(part) > self._room:
+                raise Problem(429, "overloaded", "too many large bodies are under way", retry_after=1)
+            self._room -= len(part)
+            body += part
             if not message.get("more_body", False):
-                return bytes(body)
+                return True
 
     async def _refuse(self, problem: Problem, scope: Scope, send: Send) -> None:
         response = respond(self.writers, scope, problem)

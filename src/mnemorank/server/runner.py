@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
+import os
 import signal
 import socket
 import threading
 from collections.abc import Iterator
+from types import FrameType
 from typing import Any
 
 import h11
@@ -20,10 +22,22 @@ from mnemorank.errors import InputError
 from mnemorank.server.settings import Settings
 
 KEEP_ALIVE_SECONDS = 30
+LAST_SECONDS = 10
 
 
 class GracefulServer(uvicorn.Server):
-    """uvicorn's server, but a shutdown by SIGTERM or SIGINT is a success: no signal is raised again after it."""
+    """uvicorn's server, but a shutdown by SIGTERM or SIGINT is a success: no signal is raised again after it.
+
+    A shutdown that has not come to its end LAST_SECONDS after its limit is cut short, with exit code 1.
+    """
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        if not self.should_exit:
+            limit = (self.config.timeout_graceful_shutdown or 0) + LAST_SECONDS
+            cut_short = threading.Timer(limit, os._exit, (1,))
+            cut_short.daemon = True
+            cut_short.start()
+        super().handle_exit(sig, frame)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
