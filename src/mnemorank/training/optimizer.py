@@ -29,14 +29,17 @@ def freeze(model: nn.Module, table: ModelTable) -> None:
             parameter.requires_grad = False
 
 
-def parameter_groups(model: nn.Module, stage: Stage) -> list[dict[str, Any]]:
-    """Optimizer groups with a learning rate and weight decay each; vectors (biases, norms) do not decay."""
+def parameter_groups(model: nn.Module, stage: Stage, fresh: tuple[str, ...] = ()) -> list[dict[str, Any]]:
+    """Optimizer groups with a learning rate and weight decay each; vectors (biases, norms) do not decay.
+
+    :param fresh: parameters that the base did not have, by the end of their names.
+    """
     depth = layer_count(model)
     groups: dict[tuple[float, float], dict[str, Any]] = {}
     for name, parameter in model.named_parameters():
         if not parameter.requires_grad:
             continue
-        rate = stage.learning_rate * _factor(name, depth, stage)
+        rate = stage.learning_rate * _factor(name, depth, stage, is_fresh(name, fresh))
         decay = stage.weight_decay if parameter.ndim > 1 else 0.0
         group = groups.setdefault((rate, decay), {"params": [], "lr": rate, "weight_decay": decay})
         group["params"].append(parameter)
@@ -73,11 +76,18 @@ def layer_count(model: nn.Module) -> int:
     return max(layers) + 1 if layers else 0
 
 
-def _factor(name: str, depth: int, stage: Stage) -> float:
+def is_fresh(name: str, fresh: tuple[str, ...]) -> bool:
+    """Whether a parameter is new; peft keeps the trained copy of a whole module under a longer name."""
+    return name.replace("modules_to_save.default.", "").endswith(fresh) if fresh else False
+
+
+def _factor(name: str, depth: int, stage: Stage, is_new: bool) -> float:
+    if is_new:
+        return stage.head_factor
     layer = layer_of(name)
     if layer is not None:
         return float(stage.layer_decay ** (depth - layer))
-    return float(stage.layer_decay**depth) if "embed" in name else stage.head_factor
+    return float(stage.layer_decay**depth) if "embed" in name else 1.0
 
 
 def _is_table(name: str) -> bool:

@@ -179,7 +179,7 @@ class Stage:
     :param warmup: share of the steps over which the learning rate rises.
     :param schedule: `linear`, `cosine`, `constant`, or `hold` (constant for 60 %, then down).
     :param layer_decay: the learning rate of each layer is that of the layer above times this.
-    :param head_factor: the head's learning rate is this many times the layers'.
+    :param head_factor: weights that the base did not bring (a new head) learn this many times as fast.
     :param steps: stop after so many optimizer steps, whatever `epochs` says.
     :param sort_by_length: put lists of like length into a batch, which saves padding.
     """

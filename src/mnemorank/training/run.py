@@ -30,7 +30,7 @@ from mnemorank.training.interruption import InterruptedTrainingError, stop_on_si
 from mnemorank.training.measuring import Floats, measure_bm25, measure_model, model_in_training
 from mnemorank.training.network import Network, build_network
 from mnemorank.training.objective import check_losses
-from mnemorank.training.optimizer import freeze
+from mnemorank.training.optimizer import freeze, is_fresh
 from mnemorank.training.progress import Report
 from mnemorank.training.quantization import Grid, convert
 from mnemorank.training.quantization import prepare as prepare_quantization
@@ -73,7 +73,7 @@ def train(recipe: Recipe, output: Path, *, resume: bool = False, report: Report 
     before = _measure_base(run.folder, lambda: measure_model(reader, dev).values) if dev else {}
     start = _base_weights(network, base) if recipe.average.with_base else {}
     with stop_on_signals() as stop:
-        course = Course(recipe, network, reader, writer, run.folder, dev, stop, report)
+        course = Course(recipe, network, reader, writer, run.folder, dev, stop, base.fresh, report)
         try:
             run_stages(course)
         except InterruptedTrainingError as error:
@@ -179,7 +179,7 @@ def _trainable_model(base: Base, recipe: Recipe) -> Any:
 
 def _base_weights(network: Network, base: Base) -> dict[str, torch.Tensor]:
     """The weights that came with the base, for averaging with them; the head is new."""
-    return {name: weight.clone() for name, weight in trainable(network).items() if not name.endswith(tuple(base.fresh))}
+    return {name: weight.clone() for name, weight in trainable(network).items() if not is_fresh(name, base.fresh)}
 
 
 def _measure_base(folder: Path, measure: Any) -> dict[str, Floats]:

@@ -41,6 +41,7 @@ class Course:
     folder: Path
     dev: Sequence[Example]
     stop: StopRequest
+    fresh: tuple[str, ...]
     report: Report | None = None
     notes: list[dict[str, object]] = field(default_factory=list)
 
@@ -85,6 +86,7 @@ def _run_stage(course: Course, number: int, stage: Stage, ready: ReadyData) -> N
         else None,
         stopped=course.stop,
         callbacks=[*reporting],
+        fresh=course.fresh,
     )
     for callback in reporting:
         callback.trainer = trainer

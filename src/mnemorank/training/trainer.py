@@ -57,6 +57,7 @@ class StageTrainer(CrossEncoderTrainer):
     :param folder: where the stage's checkpoints go.
     :param measure: gives the dev score of the network as it is; None where there is no dev data.
     :param stopped: asked after every step whether the user wants to stop.
+    :param fresh: names of the weights that the base did not have.
     """
 
     def __init__(
@@ -71,13 +72,14 @@ class StageTrainer(CrossEncoderTrainer):
         measure: Callable[[], float] | None,
         stopped: Callable[[], bool],
         callbacks: list[TrainerCallback],
+        fresh: tuple[str, ...] = (),
     ) -> None:
         self.recipe, self.stage, self.folder = recipe, stage, folder
         self.standing = Standing()
         self.was_stopped = False
         self.last_loss = math.nan
         self._draws, self._batches = draws, batches
-        self._measure, self._stopped = measure, stopped
+        self._measure, self._stopped, self._fresh = measure, stopped, fresh
         self._average = RunningAverage(network, recipe.average.decay) if recipe.average.decay else None
         self._objective = Objective(network, stage.loss)
         arguments = CrossEncoderTrainingArguments(
@@ -120,7 +122,7 @@ class StageTrainer(CrossEncoderTrainer):
 
     def create_optimizer(self, model: Any = None) -> torch.optim.Optimizer:
         if self.optimizer is None:
-            self.optimizer = torch.optim.AdamW(parameter_groups(self.model, self.stage), betas=(0.9, 0.98))
+            self.optimizer = torch.optim.AdamW(parameter_groups(self.model, self.stage, self._fresh), betas=(0.9, 0.98))
         return self.optimizer
 
     def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> LambdaLR:
