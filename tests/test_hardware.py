@@ -2,6 +2,7 @@
 
 import os
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -72,3 +73,20 @@ def test_each_family_gets_the_options_it_takes():
     assert machine.scorer_options("onnx") == {"threads": 8, "token_budget": 2048}
     assert machine.scorer_options("yes-no") == {"device": "cuda", "dtype": "float16", "token_budget": 16384}
     assert machine.scorer_options("remote") == {}
+
+
+@pytest.mark.parametrize(
+    ("kind", "dtype", "gigabytes", "budget"), [("cuda", "float16", 24, 32768), ("mps", "float32", 8, 16384)]
+)
+def test_an_accelerator_decides_device_and_dtype(kind, dtype, gigabytes, budget, monkeypatch):
+    """There is none on the machine that runs this: torch is told what to say."""
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: kind == "cuda")
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: kind == "mps")
+    card = SimpleNamespace(name="Card", total_memory=gigabytes * 2**30)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda number: card)
+    monkeypatch.setattr(torch.mps, "recommended_max_memory", lambda: gigabytes * 2**30)
+    found = profile()
+    assert (found.accelerator, found.device, found.dtype, found.token_budget) == (kind, kind, dtype, budget)
+    assert found.accelerator_bytes == gigabytes * 2**30
+    assert profile(accelerators=False).device == "cpu"

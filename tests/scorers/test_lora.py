@@ -127,6 +127,18 @@ def test_an_adapter_of_another_architecture_is_an_artefact_error(adapters, tmp_p
         opened(adapters[0], base=str(tiny_models.bert(tmp_path / "bert")))
 
 
+def test_a_damaged_adapter_leaves_the_others_alone(qwen_classifier, adapters, tmp_path):
+    good = opened(adapters[0])
+    damaged = shutil.copytree(adapters[1], tmp_path / "damaged")
+    config = json.loads((damaged / "adapter_config.json").read_text())
+    (damaged / "adapter_config.json").write_text(json.dumps({**config, "r": 8}))  # the weights have rank 4
+    with pytest.raises(ArtefactError, match="damaged: the adapter cannot be loaded on its base"):
+        opened(damaged)
+    np.testing.assert_allclose(scores_of(good), r1_logits(qwen_classifier, adapters[0]), atol=1e-4)
+    np.testing.assert_allclose(scores_of(opened(adapters[1])), r1_logits(qwen_classifier, adapters[1]), atol=1e-4)
+    assert good._shared.adapters == 2
+
+
 def test_a_base_without_a_head_is_reported_unless_the_adapter_brings_it(qwen_causal, tmp_path):
     """Qwen3-Reranker on the hub is a language model: as a classifier its head is random until an adapter brings one."""
     with_head = tiny_models.adapter(tmp_path / "with-head", qwen_causal, seed=3)

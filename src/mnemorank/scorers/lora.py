@@ -106,7 +106,7 @@ class SharedBase:
             if self._network is None:
                 self._network = add_adapter(self.loaded.network, folder, name)
             else:
-                _load_beside(self._network, folder, name)
+                self._add_beside(folder, name)
             self._adapters.add(name)
             return name
 
@@ -117,19 +117,20 @@ class SharedBase:
             self._network.set_adapter(next(iter(self._adapters)))  # peft may not be left with the deleted one active
             self._network.delete_adapter(name)
 
+    def _add_beside(self, folder: Path, name: str) -> None:
+        try:
+            self._network.load_adapter(str(folder), adapter_name=name, is_trainable=False)
+            self._network.eval()
+        except Exception as error:
+            if name in self._network.peft_config:  # it got half way
+                self.remove(name)
+            raise _unusable(folder, error) from error
+
 
 def add_adapter(network: Any, folder: Path, name: str) -> Any:
     try:
         return PeftModel.from_pretrained(network, str(folder), adapter_name=name, is_trainable=False).eval()
     except Exception as error:  # peft raises ValueError, RuntimeError, KeyError, SafetensorError, …
-        raise _unusable(folder, error) from error
-
-
-def _load_beside(network: Any, folder: Path, name: str) -> None:
-    try:
-        network.load_adapter(str(folder), adapter_name=name, is_trainable=False)
-        network.eval()
-    except Exception as error:
         raise _unusable(folder, error) from error
 
 
