@@ -18,7 +18,7 @@ from mnemorank.moment import Moment
 from mnemorank.moment import now as present
 from mnemorank.options import FirstStageSource, Options
 from mnemorank.ranking.calibrate import log_odds, sigmoid
-from mnemorank.ranking.fuse import blend, factors, standardised
+from mnemorank.ranking.fuse import evidence, factors
 from mnemorank.ranking.lexical import bm25
 from mnemorank.ranking.select import (
     memory_similarity,
@@ -72,7 +72,7 @@ class Pipeline:
     pool: Sequence[Memory]
     options: Options
     times: Times
-    evidence: Floats
+    first_stage: Floats
     first_order: Sequence[int]
     model: Scoring
 
@@ -117,12 +117,9 @@ class Pipeline:
             stated.weight if fusion.first_stage_weight is None else fusion.first_stage_weight,
             fusion.first_stage_method or stated.method,
         )
-        odds = blend(model_odds, self.evidence, stage.weight, stage.method)
-        parts = {
-            "model": sigmoid(model_odds),
-            "first_stage": stage.weight * standardised(self.evidence, stage.method),
-        }
-        return sigmoid(odds), parts
+        added = evidence(self.first_stage, stage.weight, stage.method)
+        parts = {"model": sigmoid(model_odds), "first_stage": added}
+        return sigmoid(model_odds + added), parts
 
     def _order(self, score: Floats, superseded: Supersession) -> list[int]:
         """Scored memories by score, then unscored ones in first-stage order, then empty texts."""
@@ -186,7 +183,7 @@ def _given_scores(pool: Sequence[Memory]) -> Floats:
     return np.array([np.nan if m.first_stage_score is None else m.first_stage_score for m in pool], dtype=np.float64)
 
 
-def first_stage_evidence(query: str, pool: Sequence[Memory], source: FirstStageSource) -> Floats:
+def first_stage_scores(query: str, pool: Sequence[Memory], source: FirstStageSource) -> Floats:
     """The first stage's score of each memory, NaN where there is none."""
     given = _given_scores(pool)
     if source == "none":

@@ -17,7 +17,7 @@ from mnemorank.errors import InputError, ScorerError
 from mnemorank.memory import Memory, OnError, read_memories
 from mnemorank.model import Model, Scored, Scoring
 from mnemorank.options import Options
-from mnemorank.pipeline import Pipeline, Times, When, first_stage_evidence, first_stage_order
+from mnemorank.pipeline import Pipeline, Times, When, first_stage_order, first_stage_scores
 from mnemorank.ranking.calibrate import log_odds, sigmoid
 from mnemorank.results import Ranking, Score
 
@@ -79,11 +79,11 @@ class Reranker:
         warnings += _duplicate_ids(pool)
         times = Times.read(now, as_of, time_range)
 
-        evidence = first_stage_evidence(query, pool, options.first_stage)
+        first_stage = first_stage_scores(query, pool, options.first_stage)
         first_order = first_stage_order(pool)
         deadline = None if deadline_ms is None else started + deadline_ms / 1000
         scored, degraded = self._score(query, pool, first_order, options.limit, instruction, deadline)
-        stage = Pipeline(query, pool, options, times, evidence, first_order, self.model)
+        stage = Pipeline(query, pool, options, times, first_stage, first_order, self.model)
         return stage.rank(scored, degraded, top_k, explain, tuple(warnings), tuple(records))
 
     async def arerank(

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mnemorank import Fusion, InputError, Memory, Moment
-from mnemorank.ranking.fuse import blend, factors, proof, recency, standardised, temporal
+from mnemorank.ranking.fuse import evidence, factors, proof, recency, standardised, temporal
 
 NOW = Moment(2025, 1, 1)
 
@@ -83,10 +83,16 @@ def test_standardised_by_hand():
     assert list(standardised(np.array([np.nan, 5.0]))) == [0, 0]
 
 
-def test_blend_of_a_missing_score_changes_nothing():
-    odds = blend(np.array([1.0, 1.0, 1.0]), np.array([np.nan, 1.0, 3.0]), 0.5)
-    assert odds[0] == 1
-    assert odds[1] < 1 < odds[2]
+def test_a_missing_score_is_worth_nothing():
+    worth = evidence(np.array([np.nan, 1.0, 3.0]), 0.5)
+    assert worth[0] == 0
+    assert worth[1] < 0 < worth[2]
+
+
+def test_a_small_pool_says_less():
+    np.testing.assert_allclose(evidence(np.array([1.0, 3.0]), 0.5), [-0.1, 0.1])
+    full = np.array([1.0] * 10 + [3.0] * 10)
+    np.testing.assert_allclose(evidence(full, 0.5), [-0.5] * 10 + [0.5] * 10)
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from mnemorank.moment import Moment
 
 Floats = NDArray[np.float64]
 NEUTRAL = 0.5
+FULL_POOL = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +52,14 @@ class Fusion:
             raise InputError(f"first_stage_weight: expected a number from 0, got {self.first_stage_weight!r}")
 
 
-def blend(log_odds: Floats, first_stage: Floats, weight: float, method: str = "score") -> Floats:
-    """Add the first stage's evidence to the model's log-odds; a missing first-stage score (NaN) adds nothing."""
-    return log_odds + weight * standardised(first_stage, method)
+def evidence(first_stage: Floats, weight: float, method: str = "score") -> Floats:
+    """The log-odds that first-stage scores are worth: `weight` per standard deviation; a missing score (NaN) adds none.
+
+    Of two scores one is always a deviation above the mean, however little they differ: a pool of fewer than
+    `FULL_POOL` says accordingly less.
+    """
+    known = int(np.isfinite(first_stage).sum())
+    return weight * min(1.0, known / FULL_POOL) * standardised(first_stage, method)
 
 
 def standardised(scores: Floats, method: str = "score") -> Floats:
