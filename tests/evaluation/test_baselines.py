@@ -8,11 +8,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import numpy as np
 import pytest
+import torch
 
 from mnemorank import ArtefactError, Memory, Moment, ScorerError
 from mnemorank.evaluation.baselines import Question, baselines
 from mnemorank.evaluation.contestants import contestant
 from mnemorank.ranking.lexical import bm25
+from tests.conftest import build_tokenizer
 
 MEMORIES = [
     Memory("The cat sleeps all day", mentioned_at=Moment(2021)),
@@ -138,3 +140,49 @@ def test_http_errors_are_not_scores(server):
         contestant(server).answer(Question("q", "fail", MEMORIES))
     with pytest.raises(ScorerError, match=r"127\.0\.0\.1:9"):
         contestant("http://127.0.0.1:9/rerank").answer(QUESTION)
+
+
+@pytest.fixture(scope="module")
+def bi_encoder(tmp_path_factory):
+    """A sentence-transformers folder of a tiny BERT with mean pooling, 32 tokens long."""
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
+    from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
+
+    folder = tmp_path_factory.mktemp("bi")
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=build_tokenizer(), pad_token="[PAD]", cls_token="[CLS]", sep_token="[SEP]", unk_token="[UNK]"
+    )
+    tokenizer.save_pretrained(folder / "base")
+    torch.manual_seed(3)
+    config = BertConfig(
+        vocab_size=len(tokenizer), hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64
+    )
+    BertModel(config).save_pretrained(folder / "base")
+    words = Transformer(str(folder / "base"), max_seq_length=32)
+    SentenceTransformer(modules=[words, Pooling(32)], device="cpu").save(str(folder / "model"))
+    return folder / "model"
+
+
+def test_a_bi_encoder_folder_is_known_by_its_pooling(bi_encoder):
+    for name in (str(bi_encoder), f"bi:{bi_encoder}"):
+        answer = contestant(name).answer(
+            Question("q", "the cat lives in berlin", [Memory("a plan"), Memory("the cat lives in berlin")])
+        )
+        assert answer.scores[1] == pytest.approx(1, abs=1e-5)
+        assert answer.scores[0] < 0.999
+    assert contestant(str(bi_encoder)).fingerprint.startswith("bi-")
+
+
+def test_a_bi_encoder_reads_long_memories_in_windows(bi_encoder):
+    long = "python rust go database migration plan " * 20 + "the cat lives in berlin"
+    question = Question("q", "the cat lives in berlin", [Memory(long), Memory("")])
+    scores = contestant(str(bi_encoder)).answer(question).scores
+    whole = contestant(str(bi_encoder)).answer(Question("q", question.query, [Memory(long[:200])])).scores
+    assert scores[0] > whole[0]
+    assert scores[1] == -1
+
+
+def test_a_folder_that_is_no_bi_encoder(tmp_path):
+    with pytest.raises(ArtefactError, match="is not a folder"):
+        contestant(f"bi:{tmp_path / 'nothing'}")
