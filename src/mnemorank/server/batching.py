@@ -18,6 +18,8 @@ from mnemorank.server.ticket import Ticket, current_ticket
 
 logger = logging.getLogger(__name__)
 
+ROUND_TOKENS = 512
+
 
 class CountingScorer:
     """A scorer that notes in the request's ticket what it cost. This is serving without batching.
@@ -82,8 +84,9 @@ class CountingScorer:
 class BatchingScorer(CountingScorer):
     """Queues the pairs of each call and scores them in rounds, fair between calls.
 
-    A round holds about one batch for each of the scorer's threads; the scorer packs it. Two rounds are under way at a
-    time, so that no core waits for the end of a round.
+    A round is a batch or a few, which the scorer packs; as many rounds are under way as the scorer has threads. Small
+    rounds keep a small request from waiting for much of a large one; they cost nothing on a CPU, where a few pairs fill
+    a core as well as many. A scorer with one thread (torch, perhaps on a GPU) gets batches of its full budget.
 
     :param queue_pairs: how many pairs may wait before calls are refused with OverloadedError.
     """
@@ -92,11 +95,12 @@ class BatchingScorer(CountingScorer):
         super().__init__(scorer)
         self._pair_scorer = scorer if isinstance(scorer, PairScorer) else None
         threads = self._pair_scorer.threads if self._pair_scorer else 1
-        self.round_tokens = threads * (self._pair_scorer.token_budget if self._pair_scorer else 2048)
+        budget = self._pair_scorer.token_budget if self._pair_scorer else ROUND_TOKENS
+        self.round_tokens = budget if threads == 1 else min(budget, ROUND_TOKENS)
         self._queue = FairQueue(queue_pairs)
         self._dispatchers = [
             threading.Thread(target=self._dispatch, name=f"mnemorank-round-{number}", daemon=True)
-            for number in range(min(threads, 2))
+            for number in range(threads)
         ]
         for dispatcher in self._dispatchers:
             dispatcher.start()
