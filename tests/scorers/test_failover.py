@@ -144,6 +144,17 @@ def test_a_hurried_caller_does_not_open_the_breaker(local):
         assert np.isfinite(chain.score(QUERY, MEMORIES).raw).all()
 
 
+def test_a_dead_server_opens_the_breaker_under_a_callers_deadline_too(local):
+    with serving() as server:
+        address = f"tei:{server.url}"
+    chain = Failover([Model.load(address, back_off=10), local], failures=2)
+    for _ in range(3):
+        scored = chain.score(QUERY, MEMORIES, deadline=time.monotonic() + 4)
+        assert scored.manifest.name == "overlap"
+        assert np.isfinite(scored.raw).all()
+    assert chain.status()[0].state == "open"
+
+
 def test_killing_the_primary_in_mid_traffic_loses_no_request(local):
     with serving() as server:
         primary = f"tei:{server.url}"

@@ -9,7 +9,7 @@ import re
 import threading
 import time
 from collections.abc import Sequence
-from concurrent.futures import CancelledError, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
@@ -107,9 +107,25 @@ class RemoteScorer:
             pending = [self._workers.submit(run, first) for first in range(0, len(texts), self._most)]
         except RuntimeError as error:  # the pool was shut down
             raise ScorerError(f"{self.name}: the model was closed") from error
+        given_up = self._wait(pending, deadline)
+        if given_up is not None and np.isnan(scores).all():
+            raise given_up
+        return scores.copy()  # a late answer may still be written to ours
+
+    def close(self) -> None:
+        self._closing.set()
+        self._workers.shutdown(wait=True, cancel_futures=True)
+        self._client.close()
+
+    def _wait(self, pending: Sequence[Future[None]], deadline: float | None) -> _GivenUpError | None:
+        """Wait for the requests of a call. Those given up for want of time leave their documents unscored."""
+        given_up = None
         try:
             for future in pending:
-                future.result(None if deadline is None else max(deadline - time.monotonic(), 0) + _GRACE)
+                try:
+                    future.result(None if deadline is None else max(deadline - time.monotonic(), 0) + _GRACE)
+                except _GivenUpError as error:
+                    given_up = error
         except TimeoutError:
             pass  # other calls' requests are ahead of ours; what is not here by now is late
         except MnemorankError:
@@ -121,12 +137,7 @@ class RemoteScorer:
         finally:
             for future in pending:
                 future.cancel()
-        return scores.copy()  # a late answer may still be written to ours
-
-    def close(self) -> None:
-        self._closing.set()
-        self._workers.shutdown(wait=True, cancel_futures=True)
-        self._client.close()
+        return given_up
 
     def _ask(self, ask: Ask, deadline: float | None) -> Scores | None:
         """The scores of one request's documents; None where the deadline came first."""
@@ -146,7 +157,7 @@ class RemoteScorer:
                 raise ScorerError(f"{self.name}: {problem}{tried}")
             pause = max(wait, self._back_off * 2**attempt * random.uniform(0.5, 1.0))
             if deadline is not None and time.monotonic() + pause >= deadline:
-                return None
+                raise _GivenUpError(f"{self.name}: {problem}; no time to try again")
             logger.info("%s: %s; next attempt in %.1f s", self.name, problem, pause)
             if self._closing.wait(pause):
                 raise ScorerError(f"{self.name}: the model was closed")
@@ -206,6 +217,10 @@ class RemoteScorer:
         """A server may repeat the key it was given; we do not."""
         key = self._address.key()
         return text.replace(key, "***") if key else text
+
+
+class _GivenUpError(ScorerError):
+    """The server failed, and the deadline left no time for another attempt."""
 
 
 def _message(answer: Answer) -> str:
