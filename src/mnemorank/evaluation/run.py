@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
@@ -78,7 +78,7 @@ def evaluate(
     try:
         for example in progress(read_ahead(islice(loader.read(path), limit))):
             question, order = _question(example)
-            answers = []
+            answers = {}
             for one, name, known in zip(contestants, names, caches, strict=True):
                 outcome = known.get(example.id) if known else None
                 if outcome is None:
@@ -87,7 +87,7 @@ def evaluate(
                     if known:
                         known.put(example.id, outcome)
                 evaluation.outcomes[name].append(outcome)
-                answers.append(outcome)
+                answers[name] = outcome
             evaluation.asked.append(_asked(example, question, order, answers, loader.relevant_from))
     finally:
         for known in caches:
@@ -133,16 +133,19 @@ def _ask(contestant: Contestant, question: Question, order: Sequence[int]) -> Ou
 
 
 def _asked(
-    example: Example, question: Question, order: Sequence[int], outcomes: Sequence[Outcome], relevant_from: float
+    example: Example, question: Question, order: Sequence[int], outcomes: Mapping[str, Outcome], relevant_from: float
 ) -> Asked:
-    first = baselines["first-stage"].answer(question).ranking()
+    first_stage = baselines["first-stage"]
+    known = outcomes.get(first_stage.name) or _ask(first_stage, question, order)
     judged = Judged.of(example, relevant_from)
-    shown = {i for outcome in outcomes for i in outcome.ranking[:3]} | set(np.flatnonzero(judged.relevant)[:5].tolist())
+    shown = {i for outcome in outcomes.values() for i in outcome.ranking[:3]} | set(
+        np.flatnonzero(judged.relevant)[:5].tolist()
+    )
     return Asked(
         id=example.id,
         query=example.query,
         kind=example.kind,
         judged=judged,
-        first=tuple(order[i] for i in first),
+        first=known.ranking,
         texts={i: excerpt(example.query, example.candidates[i].memory) for i in sorted(shown)},
     )
