@@ -13,7 +13,7 @@ from typing import Protocol, cast
 from mnemorank._version import __version__
 from mnemorank.errors import ArtefactError, InputError, MissingExtraError, MnemorankError
 
-COMMANDS = ("demo", "rerank", "score", "models", "bench", "audit", "serve", "train", "learn")
+COMMANDS = ("demo", "rerank", "score", "models", "bench", "audit", "serve", "train", "export", "learn")
 
 
 class Command(Protocol):

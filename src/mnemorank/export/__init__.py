@@ -1,0 +1,176 @@
+"""Export: from the folder that training wrote to a small ONNX artefact, with a check that it is as good."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from mnemorank.artefact import MANIFEST, Artefact, Manifest, load_artefact, write_manifest
+from mnemorank.data.records import Example
+from mnemorank.errors import InputError, MissingExtraError
+
+try:
+    import onnx as _onnx  # noqa: F401
+    import torch as _torch  # noqa: F401
+    import transformers as _transformers  # noqa: F401
+except ImportError as error:
+    raise MissingExtraError(f"export needs `pip install 'mnemorank[train]'` ({error})") from error
+
+from mnemorank.export.graph import Feed, bert_layers, load_classifier, write_graph
+from mnemorank.export.optimize import fuse
+from mnemorank.export.parity import MEASURE, Parity, ParityError, compare, feeds, torch_scores
+from mnemorank.export.quantize import block_weights, int8_dynamic, int8_static
+from mnemorank.export.sample import sample_examples
+from mnemorank.export.weights import Grid
+from mnemorank.scorers.torch_loading import adapter_base, load_tokenizing
+from mnemorank.training.checkpoints import whole_folder
+
+__all__ = ["KINDS", "Exported", "Parity", "ParityError", "export"]
+
+KINDS = ("none", "int8", "int8-static", "int4")
+DEFAULT_TOLERANCE = 0.01
+_GRID = "qat.safetensors"
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    path: Path
+    manifest: Manifest
+    parity: Parity
+
+
+def export(
+    model: str | Path,
+    output: Path,
+    quantize: str = "int8",
+    *,
+    dev: Sequence[Example] = (),
+    calibration: Sequence[Example] = (),
+    tolerance: float = DEFAULT_TOLERANCE,
+) -> Exported:
+    """Write the model as `model.onnx`, `tokenizer.json`, `config.json` and `mnemorank.json`.
+
+    The output takes its place only when it is whole and as good as it must be.
+
+    :param model: a trained folder: a sequence classifier, or a LoRA adapter, which is merged into its base.
+    :param quantize: `none`, `int8` (dynamic), `int8-static`, or `int4` (weights).
+    :param dev: examples to measure quality by, before and after.
+    :param calibration: examples whose pairs tell the ranges of activations; the dev examples by default, else a sample.
+    :param tolerance: by how much the dev metric (NDCG@10) may fall.
+    """
+    if quantize not in KINDS:
+        raise InputError(f"quantize: expected one of {', '.join(KINDS)}, got {quantize!r}")
+    if not tolerance >= 0:
+        raise InputError(f"tolerance: expected a number from 0, got {tolerance!r}")
+    artefact = load_artefact(model)
+    _check_output(output, artefact)
+    network = load_classifier(artefact)
+    artefact = _fitting(artefact, network.config)
+    tokenizer = load_tokenizing(*_tokenizer_folders(artefact)).tokenizer
+    compared = feeds(dev or sample_examples(), tokenizer, artefact.manifest)
+    calibrating = feeds(calibration, tokenizer, artefact.manifest) if calibration else compared
+    expected = torch_scores(network, compared)
+    with whole_folder(output) as folder:
+        network.config.save_pretrained(str(folder))
+        tokenizer.save(str(folder / "tokenizer.json"))
+        work = folder / "work"
+        work.mkdir()
+        plain = work / "fp32.onnx"
+        is_bert = bert_layers(network) is not None
+        _write_plain(artefact, plain)
+        name = _quantize(quantize, artefact, plain, folder / "model.onnx", calibrating, is_bert)
+        parity = compare(plain, folder / "model.onnx", expected, compared)
+        manifest = replace(artefact.manifest, family="onnx", quantization=name, files={})
+        if dev:
+            parity = _with_dev(parity, manifest, folder, plain, dev)
+        parity.check(tolerance)
+        shutil.rmtree(work)
+        manifest = replace(manifest, evaluation={**manifest.evaluation, "parity": parity.to_dict()})
+        names = [path.name for path in folder.iterdir() if path.is_file()]
+        manifest = write_manifest(folder, manifest, names)
+    return Exported(output, manifest, parity)
+
+
+def _write_plain(artefact: Artefact, path: Path, calibration: Sequence[Feed] = (), one_node: bool = True) -> None:
+    network = load_classifier(artefact)  # anew: writing the graph changes the layers
+    config, is_bert = network.config, bert_layers(network) is not None
+    write_graph(network, path, one_node_attention=one_node, calibration=calibration)
+    if not is_bert:
+        fuse(path, config)
+
+
+def _quantize(
+    kind: str, artefact: Artefact, plain: Path, target: Path, calibration: Sequence[Feed], is_bert: bool
+) -> str:
+    """Write the quantized graph; returns what the manifest calls it."""
+    if kind == "none":
+        shutil.copy(plain, target)
+        return "none"
+    grid_path = artefact.path / _GRID
+    grid = Grid.read(grid_path) if grid_path.is_file() else None
+    source = plain.with_name("source.onnx")
+    if kind == "int4":
+        if grid is not None and grid.bits != 4:
+            raise InputError(f"quantize: {grid_path} holds INT{grid.bits} weights; INT4 would undo what was trained")
+        _write_plain(artefact, source, one_node=False)
+        block_weights(source, target, 4, grid)
+        return "int4-weights"
+    if is_bert:
+        _write_plain(artefact, source, calibration[:64])
+    else:
+        shutil.copy(plain, source)
+    if kind == "int8":
+        int8_dynamic(source, target)
+        return "int8-dynamic"
+    int8_static(source, target, calibration)
+    return "int8-static"
+
+
+def _with_dev(parity: Parity, manifest: Manifest, folder: Path, plain: Path, dev: Sequence[Example]) -> Parity:
+    """The dev metric through the pipeline's own reading, by the fp32 graph and by the exported one."""
+    from mnemorank.model import Model
+    from mnemorank.scorers.onnx import OnnxScorer
+    from mnemorank.training.measuring import measure_model
+
+    fp32 = plain.with_name("fp32")
+    fp32.mkdir()
+    shutil.copy(plain, fp32 / "model.onnx")
+    for name in ("tokenizer.json", "config.json"):
+        shutil.copy(folder / name, fp32 / name)
+    values = []
+    for path, quantization in ((fp32, "none"), (folder, manifest.quantization)):
+        own = replace(manifest, quantization=quantization)
+        model = Model(own, OnnxScorer(Artefact(path, own, has_manifest=True)))
+        values.append(measure_model(model, dev).mean(MEASURE))
+        model.close()
+    return replace(parity, metric=MEASURE, metric_before=values[0], metric_after=values[1])
+
+
+def _fitting(artefact: Artefact, config: Any) -> Artefact:
+    """The artefact with a length that the model has positions for; an adapter's folder does not say."""
+    positions = getattr(config, "max_position_embeddings", None)
+    if not isinstance(positions, int) or positions < 1:
+        return artefact
+    if config.model_type in ("roberta", "xlm-roberta", "camembert"):
+        positions -= 2  # theirs start behind the padding token's
+    length = min(artefact.manifest.max_length, positions)
+    return replace(artefact, manifest=replace(artefact.manifest, max_length=length))
+
+
+def _tokenizer_folders(artefact: Artefact) -> list[Path]:
+    if artefact.manifest.family == "lora":
+        return [artefact.path, adapter_base(artefact.path, artefact.manifest.base)]
+    return [artefact.path]
+
+
+def _check_output(output: Path, artefact: Artefact) -> None:
+    """Only a model, an empty folder or nothing is replaced; never the model that is being exported."""
+    if not output.exists():
+        return
+    if output.resolve() == artefact.path.resolve():
+        raise InputError(f"{output}: is the model itself; export to another folder")
+    if not output.is_dir() or (any(output.iterdir()) and not (output / MANIFEST).is_file()):
+        raise InputError(f"{output}: exists and is not a model folder; choose another or remove it")

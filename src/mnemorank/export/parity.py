@@ -1,0 +1,172 @@
+"""How far an exported graph is from the trained model: size, speed, scores, order, and quality on a dev set."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime as ort
+import torch
+from numpy.typing import NDArray
+from tokenizers import Tokenizer
+
+from mnemorank.artefact import Manifest
+from mnemorank.data.records import Example
+from mnemorank.errors import MnemorankError
+from mnemorank.export.graph import Feed, accepted_inputs
+from mnemorank.formats import formats
+from mnemorank.scorers.base import Pair
+from mnemorank.scorers.inputs import InputWriter
+
+Floats = NDArray[np.float64]
+GRAPH_TOLERANCE = 1e-3
+MEASURE = "ndcg@10"
+
+
+class ParityError(MnemorankError):
+    """The exported graph is not as good as the model it comes from."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parity:
+    """Compared with the fp32 graph, which is itself compared with the torch model.
+
+    :param latency_ratio: how many times faster one pair after the other is scored on one core.
+    :param graph_difference: the largest difference of a score between the torch model and the fp32 graph.
+    :param rank_correlation: Spearman's, over all pairs.
+    :param metric_before: on the dev set; None where none was given.
+    """
+
+    pairs: int
+    megabytes_before: float
+    megabytes: float
+    latency_ratio: float
+    graph_difference: float
+    max_difference: float
+    mean_difference: float
+    rank_correlation: float
+    metric: str | None = None
+    metric_before: float | None = None
+    metric_after: float | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        return {key: value for key, value in asdict(self).items() if value is not None}
+
+    def rows(self) -> list[tuple[str, str]]:
+        """The table that `mnemorank export` prints."""
+        rows = [
+            ("size", f"{self.megabytes_before:.1f} → {self.megabytes:.1f} MB"),
+            ("latency", f"{self.latency_ratio:.2f}× as fast as fp32, a pair at a time on one core"),
+            ("graph − torch, max", f"{self.graph_difference:.1e}"),
+            ("score difference, max", f"{self.max_difference:.4f}"),
+            ("score difference, mean", f"{self.mean_difference:.4f}"),
+            ("rank correlation", f"{self.rank_correlation:.4f} over {self.pairs} pairs"),
+        ]
+        if self.metric_before is not None and self.metric_after is not None:
+            rows.append((f"dev {self.metric}", f"{self.metric_before:.4f} → {self.metric_after:.4f}"))
+        else:
+            rows.append(("dev", "no dev set given: quality not judged"))
+        return rows
+
+    def check(self, tolerance: float) -> None:
+        """:param tolerance: by how much the dev metric may fall."""
+        if self.graph_difference > GRAPH_TOLERANCE:
+            raise ParityError(
+                f"the ONNX graph differs from the torch model by {self.graph_difference:.2g}, "
+                f"more than {GRAPH_TOLERANCE}"
+            )
+        if self.metric_before is None or self.metric_after is None:
+            return
+        fall = self.metric_before - self.metric_after
+        if fall > tolerance:
+            raise ParityError(
+                f"dev {self.metric} falls by {fall:.4f} ({self.metric_before:.4f} → {self.metric_after:.4f}), "
+                f"more than the tolerance {tolerance:g}; nothing was written. Quantize less, or raise --tolerance"
+            )
+
+
+def feeds(examples: Sequence[Example], tokenizer: Tokenizer, manifest: Manifest, most: int = 200) -> list[Feed]:
+    """Model inputs, a pair each, of the examples' pairs spread evenly over them; long texts are cut."""
+    writer = InputWriter(tokenizer, manifest)
+    write = formats[manifest.format].write
+    pairs = [(example.query, memory) for example in examples for memory in example.memories if memory.text.strip()]
+    chosen = pairs[:: max(-(-len(pairs) // most), 1)]
+    passages = writer.prepare([write(memory).text for _, memory in chosen])
+    written = writer.write([Pair(query, passage) for (query, _), passage in zip(chosen, passages, strict=True)])
+    return [_feed(one.ids[: manifest.max_length], one.types[: manifest.max_length]) for one in written]
+
+
+def _feed(ids: NDArray[np.int64], types: NDArray[np.int64]) -> Feed:
+    rows = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": types}
+    return {name: np.ascontiguousarray(row[None], dtype=np.int64) for name, row in rows.items()}
+
+
+def torch_scores(model: Any, inputs: Sequence[Feed]) -> Floats:
+    """The trained model's own scores."""
+    taken = accepted_inputs(model)
+    with torch.no_grad():
+        logits = [model(**{k: torch.from_numpy(v) for k, v in feed.items() if k in taken}).logits for feed in inputs]
+    return one_score(np.concatenate([row.double().numpy() for row in logits]))
+
+
+def one_score(logits: Floats) -> Floats:
+    """One number a pair: the logit, or the log-odds of two."""
+    return np.asarray(logits[:, 0] if logits.shape[1] == 1 else logits[:, 1] - logits[:, 0])
+
+
+def compare(before: Path, after: Path, expected: Floats, inputs: Sequence[Feed], rounds: int = 3) -> Parity:
+    """Run both graphs pair by pair, in turns, so that whatever else the machine does falls on both alike.
+
+    :param before: the fp32 graph.
+    :param expected: the torch model's scores.
+    """
+    sessions = {path: _session(path) for path in (before, after)}
+    scores = {path: _scores(session, inputs) for path, session in sessions.items()}
+    seconds: dict[Path, list[float]] = {before: [], after: []}
+    timed = inputs[:: max(len(inputs) // 24, 1)]
+    for _ in range(rounds):
+        for path, session in sessions.items():
+            started = time.thread_time()
+            _scores(session, timed)
+            seconds[path].append(time.thread_time() - started)
+    difference = np.abs(scores[after] - scores[before])
+    return Parity(
+        pairs=len(inputs),
+        megabytes_before=round(before.stat().st_size / 1e6, 3),
+        megabytes=round(after.stat().st_size / 1e6, 3),
+        latency_ratio=round(float(np.median(seconds[before]) / max(float(np.median(seconds[after])), 1e-9)), 3),
+        graph_difference=float(np.abs(scores[before] - expected).max()),
+        max_difference=float(difference.max()),
+        mean_difference=float(difference.mean()),
+        rank_correlation=rank_correlation(scores[before], scores[after]),
+    )
+
+
+def rank_correlation(first: Floats, second: Floats) -> float:
+    """Spearman's: the correlation of ranks, where equal values share the mean of their ranks. 1 for constants."""
+    a, b = _ranks(first), _ranks(second)
+    if a.std() == 0 or b.std() == 0:
+        return 1.0 if a.std() == b.std() else 0.0
+    return float(np.corrcoef(a, b)[0, 1])
+
+
+def _ranks(values: Floats) -> Floats:
+    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
+    return np.asarray((np.cumsum(counts) - (counts - 1) / 2)[place], dtype=np.float64)
+
+
+def _session(path: Path) -> ort.InferenceSession:
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.log_severity_level = 3
+    return ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+
+
+def _scores(session: ort.InferenceSession, inputs: Sequence[Feed]) -> Floats:
+    names = [entry.name for entry in session.get_inputs()]
+    runs = [session.run(["logits"], {name: feed[name] for name in names})[0] for feed in inputs]
+    return one_score(np.concatenate(runs).astype(np.float64))

@@ -1,0 +1,182 @@
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import onnxruntime as ort
+import pytest
+import torch
+from tokenizers import Tokenizer
+
+from mnemorank.artefact import load_artefact
+from mnemorank.cli import main
+from mnemorank.data.mixing import read_examples
+from mnemorank.errors import ArtefactError, InputError
+from mnemorank.export import ParityError, export
+from mnemorank.export.quantize import bits_in
+from mnemorank.memory import Memory
+from mnemorank.model import Model
+from tests.export.conftest import write_model
+
+QUERY = "where does ruby work now"
+TEXTS = [
+    "ruby works at aurora labs",
+    "the cat",
+    "ruby worked at zenith before berlin",
+    "who moved to lisbon in march 2024",
+]
+
+
+@pytest.fixture(scope="module", params=["none", "int8", "int8-static", "int4"])
+def exported(request, trained, dev_file, tmp_path_factory):
+    output = tmp_path_factory.mktemp("exported") / request.param
+    return export(trained, output, request.param, dev=list(read_examples(dev_file)), tolerance=1.0)
+
+
+def scores_alone_and_together(folder: Path) -> tuple[list[float], list[float]]:
+    model = Model.load(folder)
+    memories = [Memory(text) for text in TEXTS]
+    together = list(model.score(QUERY, memories).raw)
+    alone = [float(model.score(QUERY, [memory]).raw[0]) for memory in memories]
+    model.close()
+    return alone, together
+
+
+def test_scores_do_not_depend_on_neighbours(exported):
+    alone, together = scores_alone_and_together(exported.path)
+    np.testing.assert_allclose(alone, together, atol=1e-5)
+
+
+def test_r0s_snippet_runs_on_the_folder(exported):
+    tokenizer = Tokenizer.from_file(str(exported.path / "tokenizer.json"))
+    assert tokenizer.truncation is None
+    assert tokenizer.padding is None
+    session = ort.InferenceSession(str(exported.path / "model.onnx"))
+    encoded = tokenizer.encode(QUERY, TEXTS[0])
+    logits = session.run(
+        None,
+        {
+            "input_ids": np.array([encoded.ids], dtype=np.int64),
+            "attention_mask": np.array([encoded.attention_mask], dtype=np.int64),
+            "token_type_ids": np.array([encoded.type_ids], dtype=np.int64),
+        },
+    )[0]
+    assert logits.shape == (1, 1)
+    model = Model.load(exported.path)
+    np.testing.assert_allclose(logits[0, 0], model.score(QUERY, [Memory(TEXTS[0])]).raw[0], atol=1e-5)
+
+
+def test_manifest_is_carried_over_and_tells_the_truth(exported, trained):
+    before, after = load_artefact(trained).manifest, load_artefact(exported.path).manifest
+    load_artefact(exported.path).verify()
+    for name in ("name", "version", "format", "template", "max_length", "calibration", "recipe"):
+        assert getattr(after, name) == getattr(before, name)
+    assert after.family == "onnx"
+    assert after.quantization in {"none": "none", "int8": "int8-dynamic", "int4": "int4-weights"}.get(
+        exported.path.name, "int8-static"
+    )
+    assert after.evaluation["dev"] == {"map": 0.5}
+    assert sorted(after.files) == ["config.json", "model.onnx", "tokenizer.json"]
+    parity = after.evaluation["parity"]
+    assert parity["graph_difference"] < 1e-4
+    assert parity["megabytes"] == pytest.approx((exported.path / "model.onnx").stat().st_size / 1e6, abs=1e-3)
+    assert {"latency_ratio", "max_difference", "mean_difference", "rank_correlation", "metric_before"} <= set(parity)
+
+
+def test_scores_stay_near_the_trained_models(exported, trained):
+    expected = Model.load(trained, probe=False)
+    got = Model.load(exported.path)
+    memories = [Memory(text) for text in TEXTS]
+    difference = np.abs(expected.score(QUERY, memories).raw - got.score(QUERY, memories).raw).max()
+    spread = exported.parity.max_difference + 1e-4
+    assert difference <= max(spread * 3, 1e-4)
+    assert exported.parity.rank_correlation > {"none": 0.9999, "int4": 0.6}.get(exported.path.name, 0.97)
+
+
+def test_weights_have_the_bits_that_the_name_says(exported):
+    bits = bits_in(exported.path / "model.onnx")
+    if exported.path.name == "none":
+        assert set(bits) == {32}
+    elif exported.path.name == "int4":
+        # Two fused layers of 8192 weights, and the last one's 6144 that are not absorbed; the tiny ones stay.
+        assert bits[4] >= 2 * 8192 + 6144
+    else:
+        assert bits[8] > 5 * bits[32]
+
+
+def test_quality_that_falls_is_refused_and_nothing_is_written(trained, dev_file, tmp_path, capsys):
+    dev = list(read_examples(dev_file))
+    broken = tmp_path / "broken"
+    shutil.copytree(trained, broken)
+    good = export(broken, tmp_path / "out", "none", dev=dev)
+    with pytest.raises(InputError, match="tolerance"):
+        export(broken, tmp_path / "out", "none", dev=dev, tolerance=float("nan"))
+    worse = type(good.parity)(**{**good.parity.to_dict(), "metric_before": 0.9, "metric_after": 0.87})
+    worse.check(0.03 + 1e-9)
+    with pytest.raises(ParityError, match=r"falls by 0\.0300 .* more than the tolerance 0\.02"):
+        worse.check(0.02)
+    assert load_artefact(tmp_path / "out").manifest.quantization == "none"
+
+
+def test_command_prints_the_table_and_fails_with_one(trained, dev_file, tmp_path, capsys, monkeypatch):
+    assert main(["export", str(trained), str(tmp_path / "out"), "--dev", str(dev_file), "--tolerance", "1"]) == 0
+    printed = capsys.readouterr().out
+    assert "rank correlation" in printed
+    assert "dev ndcg@10" in printed
+    assert main(["export", str(trained), str(tmp_path / "out"), "--json", "--quantize", "none"]) == 0
+    assert json.loads(capsys.readouterr().out)["quantization"] == "none"
+    assert main(["export", str(tmp_path / "out"), str(tmp_path / "again")]) == 2
+    assert "export takes the folder that training wrote" in capsys.readouterr().err
+    assert main(["export", str(trained), str(trained)]) == 2
+    assert "is the model itself" in capsys.readouterr().err
+
+    # A graph that is not the model: the exporter must notice and leave what is there.
+    from mnemorank.export import layers
+
+    monkeypatch.setattr(layers, "LOWEST", 0.0)
+    monkeypatch.setattr(layers.FirstRowLayer, "forward", lambda self, hidden, *args, **kwargs: hidden[:, :1] * 2)
+    assert main(["export", str(trained), str(tmp_path / "out")]) == 1
+    assert "differs from the torch model" in capsys.readouterr().err
+    assert load_artefact(tmp_path / "out").manifest.quantization == "none"
+
+
+def test_a_folder_that_is_no_model_is_not_overwritten(trained, tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "notes.txt").write_text("keep")
+    with pytest.raises(InputError, match="exists and is not a model folder"):
+        export(trained, tmp_path / "mine")
+    assert (tmp_path / "mine" / "notes.txt").read_text() == "keep"
+
+
+def test_random_heads_are_refused(tmp_path):
+    from transformers import AutoModelForSequenceClassification
+
+    folder = write_model(tmp_path / "model")
+    model = AutoModelForSequenceClassification.from_pretrained(folder)
+    model.base_model.save_pretrained(folder)
+    with pytest.raises(ArtefactError, match=r"lacks the weights classifier\.bias"):
+        export(folder, tmp_path / "out")
+
+
+def test_lora_is_merged(trained, tmp_path):
+    from peft import LoraConfig, get_peft_model
+    from transformers import AutoModelForSequenceClassification
+
+    base = AutoModelForSequenceClassification.from_pretrained(trained)
+    adapted = get_peft_model(base, LoraConfig(task_type="SEQ_CLS", r=4, target_modules=["query", "value"]))
+    with torch.no_grad():
+        for name, parameter in adapted.named_parameters():
+            if "lora_B" in name:
+                parameter.normal_(std=0.3)
+    adapted.eval().save_pretrained(tmp_path / "adapter")
+    result = export(tmp_path / "adapter", tmp_path / "out", "none")
+    assert result.manifest.template == "instruct"
+    ids = torch.randint(4, 60, (2, 12), generator=torch.Generator().manual_seed(1))
+    feed = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "token_type_ids": torch.zeros_like(ids)}
+    with torch.no_grad():
+        expected = adapted(**feed).logits.numpy()
+    session = ort.InferenceSession(str(tmp_path / "out" / "model.onnx"))
+    got = session.run(None, {name: values.numpy() for name, values in feed.items()})[0]
+    np.testing.assert_allclose(got, expected, atol=1e-4)

@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+import torch
+
+from mnemorank.artefact import load_artefact
+from mnemorank.errors import ArtefactError
+from mnemorank.export.graph import INPUTS, bert_layers, load_classifier, write_graph
+from mnemorank.export.optimize import fuse
+from tests.export.conftest import write_model
+
+SHAPES = [(1, 1), (1, 7), (3, 40), (4, 96)]
+
+
+def inputs(batch: int, length: int, vocabulary: int, types: int = 2) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(batch * 100 + length)
+    ids = rng.integers(4, vocabulary, (batch, length))
+    mask = np.ones_like(ids)
+    mask[1:, length // 2 :] = 0
+    ids = ids * mask
+    kinds = np.zeros_like(ids)
+    if types > 1:
+        kinds[:, length // 3 :] = 1
+    return dict(zip(INPUTS, (ids, mask, kinds), strict=True))
+
+
+def torch_logits(model: torch.nn.Module, feed: dict[str, np.ndarray]) -> np.ndarray:
+    with torch.no_grad():
+        return model(**{name: torch.from_numpy(values) for name, values in feed.items()}).logits.numpy()
+
+
+@pytest.mark.parametrize(
+    ("architecture", "changes"),
+    [
+        ("bert", {}),
+        ("bert", {"hidden_act": "relu", "num_hidden_layers": 1}),
+        ("bert", {"num_labels": 2}),
+        ("roberta", {}),
+        ("electra", {}),
+        ("deberta", {}),
+    ],
+)
+@pytest.mark.parametrize("one_node", [True, False])
+def test_graph_gives_the_models_scores_for_any_batch_and_length(tmp_path, architecture, changes, one_node):
+    artefact = load_artefact(write_model(tmp_path / "model", architecture, **changes))
+    model, written = load_classifier(artefact), load_classifier(artefact)
+    write_graph(written, tmp_path / "graph.onnx", one_node_attention=one_node)
+    if architecture == "deberta":
+        fuse(tmp_path / "graph.onnx", model.config)
+    session = ort.InferenceSession(str(tmp_path / "graph.onnx"))
+    assert [entry.name for entry in session.get_inputs()] == list(INPUTS)
+    types = getattr(model.config, "type_vocab_size", 0)
+    for batch, length in SHAPES:
+        feed = inputs(batch, length, model.config.vocab_size, types)
+        (logits,) = session.run(["logits"], feed)
+        np.testing.assert_allclose(logits, torch_logits(model, feed), atol=1e-4)
+
+
+def test_smoothing_leaves_the_scores_as_they_are(trained, tmp_path):
+    model, written = (load_classifier(load_artefact(trained)) for _ in range(2))
+    feed = inputs(3, 40, model.config.vocab_size)
+    write_graph(written, tmp_path / "graph.onnx", calibration=[feed])
+    names = [tensor.name for tensor in onnx.load(str(tmp_path / "graph.onnx")).graph.initializer]
+    assert sum("smooth" in name for name in names) == 2 * 3
+    (logits,) = ort.InferenceSession(str(tmp_path / "graph.onnx")).run(["logits"], feed)
+    np.testing.assert_allclose(logits, torch_logits(model, feed), atol=1e-4)
+
+
+def test_earlier_layers_are_fused_and_the_last_one_reads_a_single_row(trained, tmp_path):
+    write_graph(load_classifier(load_artefact(trained)), tmp_path / "graph.onnx")
+    graph = onnx.load(str(tmp_path / "graph.onnx")).graph
+    kinds = Counter(node.op_type for node in graph.node)
+    assert kinds["Attention"] == 2
+    assert kinds["BiasGelu"] == 2
+    assert kinds["SkipLayerNormalization"] == 0
+    watched = onnx.load(str(tmp_path / "graph.onnx"))
+    last = [node for node in graph.node if "layer.2/" in node.name and node.op_type == "MatMul"]
+    rows = [node for node in last if any(part in node.name for part in ("query", "intermediate", "output"))]
+    assert len(rows) == 4
+    for node in rows:
+        watched.graph.output.append(onnx.helper.make_empty_tensor_value_info(node.output[0]))
+    session = ort.InferenceSession(watched.SerializeToString())
+    for values in session.run([node.output[0] for node in rows], inputs(3, 40, 60)):
+        assert values.shape[:2] == (3, 1)
+
+
+def test_padding_does_not_change_a_score(trained, tmp_path):
+    write_graph(load_classifier(load_artefact(trained)), tmp_path / "graph.onnx")
+    session = ort.InferenceSession(str(tmp_path / "graph.onnx"))
+    feed = inputs(1, 9, 60)
+    padded = {name: np.pad(values, ((0, 0), (0, 23))) for name, values in feed.items()}
+    (alone,), (with_padding,) = session.run(None, feed), session.run(None, padded)
+    np.testing.assert_allclose(alone, with_padding, atol=1e-5)
+
+
+def test_architectures_that_are_not_bert_are_told_apart(tmp_path):
+    deberta = load_classifier(load_artefact(write_model(tmp_path / "d", "deberta")))
+    assert bert_layers(deberta) is None
+    assert len(bert_layers(load_classifier(load_artefact(write_model(tmp_path / "b"))))) == 3
+
+
+def test_bad_folders_are_named(tmp_path: Path, trained: Path):
+    three = write_model(tmp_path / "three", num_labels=3)
+    with pytest.raises(ArtefactError, match=r"three: has 3 labels"):
+        load_classifier(load_artefact(three))
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "config.json").write_text('{"model_type": "bert", "architectures": ["BertModel"]}')
+    with pytest.raises(ArtefactError, match="broken"):
+        load_classifier(load_artefact(tmp_path / "broken"))

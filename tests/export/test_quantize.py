@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+import torch
+from onnx import numpy_helper
+from safetensors.torch import save_file
+
+from mnemorank.artefact import load_artefact
+from mnemorank.errors import InputError
+from mnemorank.export import export
+from mnemorank.export.graph import load_classifier, write_graph
+from mnemorank.export.quantize import bits_in, int8_dynamic, int8_static
+from mnemorank.export.weights import initializers, pack, to_blocks, to_int8
+from tests.export.test_graph import inputs
+
+
+def unpacked(packed: np.ndarray) -> np.ndarray:
+    codes = np.stack([packed & 15, packed >> 4], axis=-1).reshape(*packed.shape[:-1], -1)
+    return codes.astype(np.int16) - 8
+
+
+def test_int8_codes_are_within_half_a_step():
+    weight = np.random.default_rng(0).normal(size=(40, 24)).astype(np.float32)
+    weight[3] = 0
+    codes, scales = to_int8(weight, axis=1)
+    assert scales.shape == (40, 1)
+    assert np.all(np.abs(codes * scales - weight) <= scales / 2 + 1e-7)
+
+
+def test_int4_blocks_pack_and_unpack():
+    weight = np.random.default_rng(0).normal(size=(6, 64)).astype(np.float32)
+    codes, scales = to_blocks(weight, 4, 32)
+    assert codes.shape == (6, 2, 32)
+    assert codes.min() >= -8
+    assert codes.max() <= 7
+    np.testing.assert_array_equal(unpacked(pack(codes, 4)), codes)
+    rounded = (codes * scales[..., None]).reshape(6, 64)
+    plain = np.abs(weight).reshape(6, 2, 32).max(-1, keepdims=True) / 7
+    straight = (np.clip(np.rint(weight.reshape(6, 2, 32) / plain), -8, 7) * plain).reshape(6, 64)
+    assert np.square(rounded - weight).sum() <= np.square(straight - weight).sum()
+
+
+def test_codes_of_training_are_what_the_file_holds(trained, tmp_path):
+    """Weights on an INT4 grid with the scales beside them, as quantization-aware training leaves them."""
+    from transformers import AutoModelForSequenceClassification
+
+    model = AutoModelForSequenceClassification.from_pretrained(trained)
+    generator = torch.Generator().manual_seed(3)
+    scales, codes = {}, {}
+    for name, module in model.named_modules():
+        if isinstance(module, torch.nn.Linear) and "classifier" not in name:
+            outputs, width = module.weight.shape
+            scales[name] = torch.rand((outputs, width // 16), generator=generator) * 0.05 + 0.02
+            codes[name] = torch.randint(-8, 8, (outputs, width), generator=generator)
+            module.weight.data = codes[name] * scales[name].repeat_interleave(16, dim=1)
+    folder = tmp_path / "qat"
+    model.save_pretrained(folder)
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (folder / name).write_bytes((trained / name).read_bytes())
+    save_file(scales, folder / "qat.safetensors", metadata={"bits": "4", "group_size": "16"})
+
+    result = export(folder, tmp_path / "out", "int4")
+    tensors = initializers(onnx.load(str(tmp_path / "out" / "model.onnx")).graph)
+    stored = {name.removesuffix("_codes"): numpy_helper.to_array(t) for name, t in tensors.items() if "_codes" in name}
+    layer = "bert.encoder.layer.0"
+    np.testing.assert_array_equal(
+        unpacked(stored[f"model.{layer}.intermediate.weight"]).reshape(64, 32), codes[f"{layer}.intermediate.dense"]
+    )
+    joined = torch.cat([codes[f"{layer}.attention.self.{part}"] for part in ("query", "key", "value")])
+    np.testing.assert_array_equal(unpacked(stored[f"model.{layer}.projections.weight"]).reshape(96, 32), joined)
+    np.testing.assert_array_equal(
+        unpacked(stored["model.bert.pooler.dense.weight"]).reshape(32, 32), codes["bert.pooler.dense"]
+    )
+    assert bits_in(tmp_path / "out" / "model.onnx")[4] >= 2 * 8192
+    assert result.manifest.quantization == "int4-weights"
+    # What is left is the rounding of activations alone.
+    assert result.parity.rank_correlation > 0.98
+
+
+def test_int4_is_refused_where_int8_was_trained(trained, tmp_path):
+    folder = tmp_path / "qat"
+    folder.mkdir()
+    for path in trained.iterdir():
+        (folder / path.name).write_bytes(path.read_bytes())
+    save_file({"x": torch.ones(1, 1)}, folder / "qat.safetensors", metadata={"bits": "8", "group_size": "32"})
+    with pytest.raises(InputError, match="holds INT8 weights"):
+        export(folder, tmp_path / "out", "int4")
+
+
+@pytest.fixture
+def graph(trained, tmp_path):
+    write_graph(load_classifier(load_artefact(trained)), tmp_path / "fp32.onnx")
+    return tmp_path / "fp32.onnx"
+
+
+def test_only_what_every_token_passes_gets_integer_products(graph, tmp_path):
+    int8_dynamic(graph, tmp_path / "int8.onnx")
+    nodes = onnx.load(str(tmp_path / "int8.onnx")).graph.node
+    assert sum(node.op_type == "QAttention" for node in nodes) == 2
+    integer = [node.name for node in nodes if node.op_type == "MatMulInteger"]
+    assert len(integer) == 2 * 3
+    assert not any("layer.2" in name or "classifier" in name for name in integer)
+
+
+def test_static_ranges_come_from_calibration_and_serve_any_batch(graph, tmp_path):
+    feeds = [inputs(1, length, 60) for length in (9, 20, 33)]
+    int8_static(graph, tmp_path / "static.onnx", feeds)
+    kinds = [node.op_type for node in onnx.load(str(tmp_path / "static.onnx")).graph.node]
+    assert "DynamicQuantizeLinear" not in kinds
+    assert kinds.count("MatMulIntegerToFloat") == 2 * 3
+    session = ort.InferenceSession(str(tmp_path / "static.onnx"))
+    batch = inputs(4, 33, 60)
+    (together,) = session.run(None, batch)
+    for row in range(4):
+        (alone,) = session.run(None, {name: values[row : row + 1] for name, values in batch.items()})
+        np.testing.assert_allclose(alone[0], together[row], atol=1e-5)
+    (expected,) = ort.InferenceSession(str(graph)).run(None, feeds[1])
+    (got,) = session.run(None, feeds[1])
+    assert np.abs(expected - got).max() < 0.2
+
+
+def test_static_needs_calibration(graph, tmp_path):
+    with pytest.raises(InputError, match="calibration"):
+        int8_static(graph, tmp_path / "static.onnx", [])
