@@ -46,3 +46,16 @@ def test_huggingface_hubs_own_session_speaks_tei(server):
     assert [set(entry) for entry in answer.json()] == [{"index", "score"}] * 3
     assert answer.json()[0]["index"] == 1
     huggingface_hub.close_session()
+
+
+@pytest.mark.parametrize("dialect", ["tei", "cohere", "jina"])
+def test_mnemoranks_own_remote_models_can_be_served_and_served_from(server, start, dialect, monkeypatch):
+    """A server whose model is another server, in each dialect that both speak."""
+    monkeypatch.setenv("COHERE_API_KEY", "any")
+    monkeypatch.setenv("JINA_API_KEY", "any")
+    front = start(model=f"{dialect}:{server.url}")
+    body = {"query": "where does ruby work", "texts": TEXTS}
+    behind = server.client.post("/rerank", json=body).json()
+    assert front.client.post("/rerank", json=body).json() == [
+        {"index": entry["index"], "score": pytest.approx(entry["score"], abs=1e-6)} for entry in behind
+    ]

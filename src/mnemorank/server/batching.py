@@ -93,9 +93,10 @@ class BatchingScorer(CountingScorer):
 
     def __init__(self, scorer: Scorer, queue_pairs: int = 20_000) -> None:
         super().__init__(scorer)
-        self._pair_scorer = scorer if isinstance(scorer, PairScorer) else None
-        threads = self._pair_scorer.threads if self._pair_scorer else 1
-        budget = self._pair_scorer.token_budget if self._pair_scorer else ROUND_TOKENS
+        if not isinstance(scorer, PairScorer):
+            raise TypeError(f"{scorer.name}: cannot score pairs of different queries")
+        self._pair_scorer: PairScorer = scorer
+        threads, budget = scorer.threads, scorer.token_budget
         self.round_tokens = budget if threads == 1 else min(budget, ROUND_TOKENS)
         self._queue = FairQueue(queue_pairs)
         self._dispatchers = [
@@ -175,20 +176,10 @@ class BatchingScorer(CountingScorer):
         self._queue.note_speed(tokens, time.monotonic() - started)
 
     def _settle(self, shares: Sequence[Share]) -> None:
-        scores = self._score_pairs([share.job.pairs[position] for share in shares for position in share.positions])
+        scores = self._pair_scorer.score_pairs(
+            [share.job.pairs[position] for share in shares for position in share.positions]
+        )
         done = 0
         for share in shares:
             share.job.settle(share.positions, scores[done : done + len(share.positions)])
             done += len(share.positions)
-
-    def _score_pairs(self, pairs: Sequence[Pair]) -> Scores:
-        if self._pair_scorer is not None:
-            return self._pair_scorer.score_pairs(pairs)
-        scores = np.full(len(pairs), np.nan)
-        groups: dict[tuple[str, str | None], list[int]] = {}
-        for position, pair in enumerate(pairs):
-            groups.setdefault((pair.query, pair.instruction), []).append(position)
-        for (query, instruction), positions in groups.items():
-            passages = [pairs[position].passage for position in positions]
-            scores[positions] = self.scorer.score(query, passages, instruction=instruction)
-        return scores

@@ -150,9 +150,11 @@ def load_served(name: str | Path, settings: Settings, metrics: Metrics) -> Serve
     except MnemorankError:
         model.close()
         raise
+    scorer = CountingScorer(model.scorer)
     if isinstance(model.scorer, PairScorer):
         model.scorer.on_batch = metrics.observe_batch
-    scorer = BatchingScorer(model.scorer, settings.queue_pairs) if settings.batching else CountingScorer(model.scorer)
+        if settings.batching:
+            scorer = BatchingScorer(model.scorer, settings.queue_pairs)
     served = replace(model, scorer=scorer)
     return Served(served, scorer, Reranker(served), str(name))
 
