@@ -9,6 +9,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from mnemorank.evaluation.files import digest_of_code
 from mnemorank.memory import Memory
 from mnemorank.moment import Moment
 from mnemorank.registry import Registry
@@ -68,16 +69,19 @@ class Contestant(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """A contestant that is a plain function."""
+    """A contestant that is a plain function.
+
+    :param version: of what it uses beside this package's code: another library.
+    """
 
     name: str
     description: str
     score: Callable[[Question], Floats]
-    version: str = "1"
+    version: str = ""
 
     @property
     def fingerprint(self) -> str:
-        return f"{self.name}-{self.version}"
+        return f"{self.name}-{self.version}-{digest_of_code()}"
 
     def answer(self, question: Question) -> Answer:
         return Answer(np.asarray(self.score(question), dtype=np.float64))

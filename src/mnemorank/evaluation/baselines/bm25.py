@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import numpy as np
@@ -61,4 +62,12 @@ def _index(texts: Sequence[str]) -> Any:
     return index
 
 
-baselines.add(Baseline("bm25", "BM25 (bm25s, Snowball stemmer, Lucene's idf)", score, f"k1={K1},b={B}"))
+def _version() -> str:
+    """Of the libraries, where they are installed."""
+    try:
+        return f"bm25s {version('bm25s')}, PyStemmer {version('PyStemmer')}"
+    except PackageNotFoundError:
+        return ""
+
+
+baselines.add(Baseline("bm25", "BM25 (bm25s, Snowball stemmer, Lucene's idf)", score, _version()))

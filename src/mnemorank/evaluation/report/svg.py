@@ -170,13 +170,20 @@ def latency_against_quality(names: Sequence[str], milliseconds: Sequence[float],
         parts.append(_line(left, y(number * step), width - 150, y(number * step), "grid"))
         parts.append(_text(left - 8, y(number * step) + 4, f"{number * step:.2f}", "tick", "end"))
     parts.append(_text((left + width - 150) / 2, height - 6, "time a question", "label", "middle"))
+    points = [(x(log), y(value)) for log, value in zip(logs, quality, strict=True)]
+    parts += [
+        f'<circle cx="{px:.1f}" cy="{py:.1f}" r="7" class="dot {colour(index)}"/>'
+        for index, (px, py) in enumerate(points)
+    ]
     taken: list[tuple[float, float]] = []
     for index in sorted(range(len(names)), key=lambda i: -quality[i]):
-        px, py = x(logs[index]), y(quality[index])
+        px, py = points[index]
+        # Beside the whole cluster, one under the other, so that no label lies on a point or another label.
+        label_x = max(ox for ox, oy in points if 0 <= ox - px < 150 and abs(oy - py) < 24) + 13
         label_y = py + 4
-        while any(abs(label_y - other_y) < 14 and abs(px - other_x) < 180 for other_x, other_y in taken):
+        while any(abs(label_y - oy) < 14 and abs(label_x - ox) < 180 for ox, oy in taken):
             label_y += 14
-        taken.append((px, label_y))
-        parts.append(f'<circle cx="{px:.1f}" cy="{py:.1f}" r="7" class="dot {colour(index)}"/>')
-        parts.append(_text(px + 13, label_y, f"{names[index]} {figure(quality[index])}", "label"))
+        taken.append((label_x, label_y))
+        parts.append(f'<circle cx="{label_x + 4:.1f}" cy="{label_y - 4:.1f}" r="3.5" class="dot {colour(index)}"/>')
+        parts.append(_text(label_x + 13, label_y, f"{names[index]} {figure(quality[index])}", "label"))
     return _svg(width, height, parts, "latency against quality")
