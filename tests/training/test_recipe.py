@@ -120,6 +120,7 @@ def test_recipes_are_found_by_name():
 @pytest.mark.parametrize("name", ["hindsight", "lychee", "feedback", "yes-no", "multihop", "mini"])
 def test_the_shipped_recipes_are_valid(name, monkeypatch):
     monkeypatch.setenv("MNEMORANK_DATA", "/data")
+    monkeypatch.setenv("MNEMORANK_LISTS", "/lists")
     recipe = load_recipe(name)
     check(recipe)
     assert recipe.name == name

@@ -47,9 +47,11 @@ def join(where: str, key: str) -> str:
 
 
 def expand(text: str, where: str) -> str:
-    """Put environment variables in the place of `${NAME}`."""
+    """Put environment variables in the place of `${NAME}`; `${mnemorank}` is the package's own folder."""
 
     def value(match: re.Match[str]) -> str:
+        if match[1] == "mnemorank":
+            return str(Path(__file__).parents[1])
         if match[1] not in os.environ:
             raise InputError(f"{where}: the environment variable {match[1]} is not set")
         return os.environ[match[1]]

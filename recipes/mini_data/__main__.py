@@ -1,0 +1,50 @@
+"""Make the training lists of `recipes/mini.toml` that no file holds as they are.
+
+    MNEMORANK_DATA=/path/to/data python recipes/mini_data /path/to/lists
+
+Reads 2WikiMultiHopQA and the training questions of LongMemEval-S from MNEMORANK_DATA and writes, in the `lists` format:
+wiki, bridge, ict, title (paragraphs), lme, reply, said (dialogue) and synth (dated facts by template). The same seed
+gives the same files.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import os
+import random
+from pathlib import Path
+
+import dates
+import dialogue
+import paragraphs
+from shared import MadeList
+
+
+def write(folder: Path, name: str, lists: list[MadeList]) -> None:
+    path = folder / f"{name}.jsonl.gz"
+    with gzip.open(path, "wt", encoding="utf-8") as stream:
+        for number, made in enumerate(lists):
+            record = {"id": str(number), "query": made.query, "source": name, "candidates": made.candidates()}
+            stream.write(json.dumps(record, ensure_ascii=False) + "\n")
+    print(f"{path}: {len(lists)} lists")  # noqa: T201
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("output", type=Path)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--limit", type=int, help="the most lists of each kind, for trying it out")
+    arguments = parser.parse_args()
+    data = Path(os.environ["MNEMORANK_DATA"])
+    arguments.output.mkdir(parents=True, exist_ok=True)
+    made = {"synth": dates.make(6000, random.Random(5))}
+    made |= dialogue.make(data / "longmemeval" / "longmemeval_s_train.json.gz", random.Random(arguments.seed))
+    made |= paragraphs.make(data / "2wiki" / "2wikimultihop.json.gz", random.Random(arguments.seed))
+    for name, lists in made.items():
+        write(arguments.output, name, lists[: arguments.limit])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,66 @@
+"""What the makers share: a made list, BM25 over a pool, and question words."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import bm25s
+
+Fields = dict[str, Any]
+MONTHS = "January February March April May June July August September October November December".split()
+
+
+@dataclass(frozen=True, slots=True)
+class MadeList:
+    """A question with right and wrong memories, each a text or a dict of a memory's fields."""
+
+    query: str
+    right: Sequence[str | Fields]
+    wrong: Sequence[str | Fields]
+
+    def candidates(self) -> list[Fields]:
+        labelled = [(memory, 1) for memory in self.right] + [(memory, 0) for memory in self.wrong]
+        return [{**(m if isinstance(m, dict) else {"text": m}), "label": label} for m, label in labelled]
+
+
+class Pool:
+    """Texts to search by BM25."""
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        self.texts = texts
+        self._index = bm25s.BM25()
+        self._index.index(bm25s.tokenize(list(texts), stopwords="en", show_progress=False), show_progress=False)
+
+    def top(self, queries: Sequence[str], count: int) -> list[list[int]]:
+        """For each query the positions of the best texts, best first."""
+        tokens = bm25s.tokenize(list(queries), stopwords="en", show_progress=False)
+        found, _ = self._index.retrieve(tokens, k=min(count, len(self.texts)), show_progress=False)
+        return [[int(position) for position in row] for row in found]
+
+    def hard(self, query: str, banned: Collection[str], count: int, among: int, rng: random.Random) -> list[str]:
+        """Some of the best texts for the query that are not banned."""
+        best = [self.texts[i] for i in self.top([query], among + len(banned))[0]]
+        kept = [text for text in best if text not in banned][:among]
+        rng.shuffle(kept)
+        return kept[:count]
+
+
+def number(text: str) -> int:
+    """A large number that depends on the text alone, for splits."""
+    return int(hashlib.md5(text.encode(), usedforsecurity=False).hexdigest(), 16)
+
+
+def some_words(words: Sequence[str], low: int, high: int, rng: random.Random) -> list[str]:
+    """A run of words."""
+    length = min(len(words), rng.randint(low, high))
+    start = rng.randint(0, max(0, len(words) - length))
+    return list(words[start : start + length])
+
+
+def thinned(words: Sequence[str], share: float, rng: random.Random) -> list[str]:
+    """The words with a share of them left out, never all."""
+    return [word for word in words if rng.random() > share] or list(words)
