@@ -60,3 +60,16 @@ def store(store_url: str) -> Iterator[EventStore]:
 def sqlite_store(tmp_path: Path) -> Iterator[EventStore]:
     with EventStore(tmp_path / "events.db", Policy(texts=True)) as opened:
         yield opened
+
+
+@pytest.fixture(scope="session")
+def tiny_world_base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The torch folder of the simulation's tiny model, with a manifest; see simulated.py."""
+    import simulated
+
+    from mnemorank.artefact import Manifest, write_manifest
+
+    folder = simulated.write_base(tmp_path_factory.mktemp("world") / "base")
+    manifest = Manifest("tiny", family="torch", format="plain", max_length=48)
+    write_manifest(folder, manifest, ["config.json", "model.safetensors", "tokenizer.json"])
+    return folder

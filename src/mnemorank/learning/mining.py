@@ -76,7 +76,8 @@ class Mined:
 
 def split_of(query: str, held_out: float = 0.3) -> str:
     """Fixed by the query's words alone, so that no query ever changes sides."""
-    number = int.from_bytes(hashlib.sha256(query_key(query).encode()).digest()[:8], "big")
+    # A draw of its own: recipes split by the bare hash, and theirs must not depend on ours.
+    number = int.from_bytes(hashlib.sha256(f"held-out{SEPARATOR}{query_key(query)}".encode()).digest()[:8], "big")
     return HELD_OUT if number / 2**64 < held_out else TRAIN
 
 

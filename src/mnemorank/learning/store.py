@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections import defaultdict
+import threading
+from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection, Row, case, func, select
 from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.exc import SQLAlchemyError
 
 from mnemorank.errors import InputError
 from mnemorank.learning import schema
@@ -23,6 +25,17 @@ from mnemorank.memory import Memory
 
 DAY = 86400.0
 _CHUNK = 500
+_BATCH = 200
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """Rows of one call to `log_many`, written by whichever thread has the turn."""
+
+    events: list[dict[str, Any]]
+    shown: list[dict[str, Any]]
+    done: bool = False
+    error: BaseException | None = None
 
 
 class EventStore:
@@ -36,6 +49,8 @@ class EventStore:
         self.policy = policy or Policy()
         self._redactor = Redactor(self.policy)
         self.database = Database(url)
+        self._waiting: deque[_Waiting] = deque()
+        self._turn = threading.Lock()
 
     def __enter__(self) -> EventStore:
         return self
@@ -56,12 +71,45 @@ class EventStore:
         return event.id
 
     def log_many(self, events: Sequence[Event]) -> None:
-        """Store several events in one transaction."""
-        rows = [self._event_row(event) for event in events]
-        shown = [self._shown_row(event, memory) for event in events for memory in event.shown]
+        """Store several events in one transaction, which may also take those of other threads that wait."""
+        ours = _Waiting(
+            [self._event_row(event) for event in events],
+            [self._shown_row(event, shown) for event in events for shown in event.shown],
+        )
+        self._waiting.append(ours)
+        with self._turn:
+            while not ours.done:
+                self._write_waiting()
+        if ours.error is not None:
+            raise ours.error
+
+    def _write_waiting(self) -> None:
+        """Write what has gathered. Where that fails, each on its own, so that one bad event fails nobody else's."""
+        batch = [self._waiting.popleft() for _ in range(min(len(self._waiting), _BATCH))]
+        try:
+            self._insert(batch)
+        except BaseException as error:
+            for one in batch:
+                one.error = self._insert_alone(one) if isinstance(error, SQLAlchemyError) else error
+            if not isinstance(error, SQLAlchemyError):
+                raise
+        finally:
+            for one in batch:
+                one.done = True
+
+    def _insert_alone(self, one: _Waiting) -> Exception | None:
+        try:
+            self._insert([one])
+        except SQLAlchemyError as error:
+            return error
+        return None
+
+    def _insert(self, batch: Sequence[_Waiting]) -> None:
+        events = [row for one in batch for row in one.events]
+        shown = [row for one in batch for row in one.shown]
         with self.database.writing() as connection:
-            if rows:
-                connection.execute(schema.events.insert(), rows)
+            if events:
+                connection.execute(schema.events.insert(), events)
             if shown:
                 connection.execute(schema.shown.insert(), shown)
 

@@ -1,0 +1,82 @@
+"""Events a second that the store takes, each on disk before the next is accepted by its thread.
+
+    python benchmarks/event_store.py --seconds 30 --threads 4
+    python benchmarks/event_store.py --url postgresql://user@host/name
+
+Every event shows 10 memories of about 120 characters, whose texts are redacted and stored; one in five gets a signal.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+from mnemorank.learning.events import Event, Shown
+from mnemorank.learning.privacy import Policy
+from mnemorank.learning.signals import Signal
+from mnemorank.learning.store import EventStore
+from mnemorank.memory import Memory
+
+TEXT = "Ruby moved from Zenith to Aurora Labs in March 2024 and leads the storage team there; she works from Leeds."
+
+
+def write(store: EventStore, worker: int, until: float, latencies: list[float]) -> None:
+    number = 0
+    while time.perf_counter() < until:
+        memories = [Memory(f"{TEXT} ({worker}-{number}-{i})", id=f"m{i}") for i in range(10)]
+        shown = tuple(Shown(i, memory, memory.id, relevance=0.5, raw_score=0.1) for i, memory in enumerate(memories))
+        event = Event("Where does Ruby work now?", shown, "mini@1", user=f"user{number % 50}")
+        started = time.perf_counter()
+        store.log(event)
+        if number % 5 == 0:
+            store.signal([Signal(event.id, "click", number % 10)])
+        latencies.append(time.perf_counter() - started)
+        number += 1
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=30.0)
+    parser.add_argument("--threads", type=int, default=4)
+    parser.add_argument("--url", help="a database; a new SQLite file by default")
+    arguments = parser.parse_args()
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        EventStore(arguments.url or Path(folder) / "events.db", Policy(texts=True)) as store,
+    ):
+        before = store.counts()["events"]
+        latencies: list[list[float]] = [[] for _ in range(arguments.threads)]
+        started, cpu = time.perf_counter(), time.process_time()
+        threads = [
+            threading.Thread(target=write, args=(store, worker, started + arguments.seconds, latencies[worker]))
+            for worker in range(arguments.threads)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        seconds, cpu = time.perf_counter() - started, time.process_time() - cpu
+        stored = store.counts()["events"] - before
+        ordered = sorted(one for worker in latencies for one in worker)
+        assert stored == len(ordered), "an event was lost"
+        result = {
+            "database": store.database.engine.dialect.name,
+            "seconds": round(seconds, 1),
+            "threads": arguments.threads,
+            "events": stored,
+            "events_per_second": round(stored / seconds),
+            "cpu_ms_per_event": round(1000 * cpu / stored, 3),
+            "latency_ms": {
+                name: round(1000 * ordered[int(share * (len(ordered) - 1))], 2)
+                for name, share in (("p50", 0.5), ("p99", 0.99), ("max", 1.0))
+            },
+        }
+    print(json.dumps(result, indent=2))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,203 @@
+"""What must not teach the model anything: chance, spam, and people who want it to be wrong.
+
+Candidates are real models, fine-tuned in this process from the tiny base on the examples that were mined.
+"""
+
+import copy
+import random
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+import simulated as world
+import torch
+
+from mnemorank.artefact import Manifest
+from mnemorank.learning.events import Event, Shown
+from mnemorank.learning.gate import GateRules, decide
+from mnemorank.learning.measurement import measure_scoring
+from mnemorank.learning.mining import HELD_OUT, TRAIN, Mined, MiningRules, mine
+from mnemorank.learning.propensity import estimate, impressions
+from mnemorank.learning.signals import Signal
+from mnemorank.model import Scored
+
+RULES = GateRules(least_queries=30)
+
+
+@dataclass
+class TinyModel:
+    """The tiny model in torch, as the pipeline asks of a model."""
+
+    network: Any
+    tokenizer: Any
+    manifest: Manifest = Manifest("tiny", format="plain", max_length=48)
+
+    def score(self, query, memories, *, instruction=None, deadline=None) -> Scored:
+        with torch.no_grad():
+            raw = self.logits([(query, memory.text) for memory in memories]).double().numpy()
+        return Scored(raw, [None] * len(raw), self.manifest)
+
+    def logits(self, pairs):
+        encoded = self.tokenizer.encode_batch(pairs)
+        longest = max(len(one.ids) for one in encoded)
+        padded = {
+            "input_ids": [one.ids + [0] * (longest - len(one.ids)) for one in encoded],
+            "token_type_ids": [one.type_ids + [0] * (longest - len(one.ids)) for one in encoded],
+            "attention_mask": [[1] * len(one.ids) + [0] * (longest - len(one.ids)) for one in encoded],
+        }
+        return self.network(**{name: torch.tensor(rows) for name, rows in padded.items()}).logits[:, 0]
+
+    def count_tokens(self, memories):
+        return [len(memory.text.split()) for memory in memories]
+
+    def close(self):
+        pass
+
+
+@pytest.fixture(scope="module")
+def base(tiny_world_base) -> TinyModel:
+    from tokenizers import Tokenizer
+    from transformers import BertForSequenceClassification
+
+    torch.set_num_threads(1)
+    network = BertForSequenceClassification.from_pretrained(str(tiny_world_base)).eval()
+    return TinyModel(network, Tokenizer.from_file(str(tiny_world_base / "tokenizer.json")))
+
+
+@pytest.fixture(scope="module")
+def guards():
+    return {"general": world.general_examples(201, 40), "dated": world.general_examples(202, 20)}
+
+
+def tuned(base: TinyModel, mined: Mined, seed: int, replay=(), epochs: int = 4) -> TinyModel:
+    """A candidate: the base, trained on the examples mined for training and on replay."""
+    torch.manual_seed(seed)
+    model = TinyModel(copy.deepcopy(base.network).train(), base.tokenizer)
+    optimizer = torch.optim.AdamW(model.network.parameters(), lr=2e-3)
+    examples = [entry.example for entry in mined.examples if entry.split == TRAIN] + list(replay)
+    source = random.Random(seed)
+    for _ in range(epochs):
+        source.shuffle(examples)
+        for start in range(0, len(examples), 8):
+            batch = [(e.query, c.memory.text, c.label) for e in examples[start : start + 8] for c in e.candidates]
+            logits = model.logits([(query, text) for query, text, _ in batch])
+            labels = torch.tensor([label for *_, label in batch])
+            loss = torch.nn.functional.binary_cross_entropy_with_logits(logits, labels)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    model.network.eval()
+    return model
+
+
+def sessions(base: TinyModel, users, source: random.Random, asked: list[str]):
+    """A log of what the base would show and what the users would click."""
+    for number, query in enumerate(asked):
+        user = users[number % len(users)]
+        pool = world.pool(source, query)
+        order = np.argsort(-base.score(query, pool).raw)
+        shown = [pool[i] for i in order]
+        event = Event(
+            query,
+            tuple(Shown(place, memory, None, memory.text) for place, memory in enumerate(shown)),
+            "0001",
+            user=user.name,
+        )
+        yield (
+            event,
+            [Signal(event.id, "click", place, actor=user.name) for place in user.clicks([m.text for m in shown])],
+        )
+
+
+def mined_from(log, **rules) -> Mined:
+    given = list(log)
+    return mine(given, estimate(impressions(given)), MiningRules(**rules))
+
+
+def asks_the_gate(base: TinyModel, candidate: TinyModel, mined: Mined, guards):
+    held_out = [entry.example for entry in mined.examples if entry.split == HELD_OUT]
+    sets = {"feedback": held_out, **guards}
+    return decide(*(measure_scoring(model, sets, 1.0, 1) for model in (base, candidate)), RULES)
+
+
+@dataclass
+class Aimless(world.User):
+    """Looks from the top and clicks by chance."""
+
+    def clicks(self, shown):
+        return [
+            place
+            for place in range(len(shown))
+            if self.source.random() < world.LOOKED[place] and self.source.random() < 0.3
+        ]
+
+
+def test_noise_promotes_nothing_in_at_least_19_of_20_runs(base, guards):
+    promoted = []
+    for run in range(20):
+        source = random.Random(1000 + run)
+        users = [Aimless(f"user{i}", random.Random(run * 100 + i)) for i in range(20)]
+        mined = mined_from(sessions(base, users, source, world.queries(source, 240)))
+        assert sum(entry.split == HELD_OUT for entry in mined.examples) >= 30
+        candidate = tuned(base, mined, seed=run, epochs=2)
+        promoted.append(asks_the_gate(base, candidate, mined, guards).promote)
+    assert sum(promoted) <= 1, promoted
+
+
+def test_honest_users_do_get_a_better_model_through_the_same_gate(base, guards):
+    source = random.Random(7)
+    users = [world.User(f"user{i}", random.Random(i)) for i in range(20)]
+    mined = mined_from(sessions(base, users, source, world.queries(source, 220)))
+    candidate = tuned(base, mined, seed=1, replay=world.general_examples(300, 60))
+    decision = asks_the_gate(base, candidate, mined, guards)
+    assert decision.promote, decision.reasons
+    wishes = {"feedback": world.preference_examples(55, 60)}
+    before, after = (measure_scoring(model, wishes).sets["feedback"].mean("map") for model in (base, candidate))
+    assert after > before + 0.1
+
+
+def test_spam_clicks_and_thumbs_down_on_everything_teach_nothing(base):
+    source = random.Random(3)
+    asked = world.queries(source, 60)
+    log = []
+    for kind in ("click", "thumbs_down"):
+        for event, _ in sessions(base, [world.User("spammer", source)], source, asked):
+            log.append((event, [Signal(event.id, kind, shown.position, actor=kind) for shown in event.shown]))
+    assert mined_from(log).examples == ()
+
+
+def test_a_few_poisoners_are_outvoted(base):
+    """Three accounts click what is wrong on every query that fifteen honest ones use too."""
+    source = random.Random(4)
+    asked = world.queries(source, 40)
+    honest = [world.User(f"user{i}", random.Random(i)) for i in range(15)]
+    poisoners = [
+        world.User(f"poison{i}", random.Random(90 + i), wants=lambda text: not world.is_good(text)) for i in range(3)
+    ]
+    log = []
+    for query in asked:
+        pool = world.pool(source, query)
+        for user in [*source.sample(honest, 6), *poisoners]:
+            shown = [pool[i] for i in np.argsort(-base.score(query, pool).raw)]
+            event = Event(query, tuple(Shown(p, m, None, m.text) for p, m in enumerate(shown)), "0001", user=user.name)
+            clicked = user.clicks([memory.text for memory in shown])
+            log.append((event, [Signal(event.id, "click", place, actor=user.name) for place in clicked]))
+    mined = mined_from(log)
+    assert mined.dropped["actors whom others contradict"] == 3
+    positives = [c.memory.text for e in mined.examples for c in e.example.candidates if c.label > 0]
+    assert len(positives) > 40
+    assert sum(world.is_good(text) for text in positives) / len(positives) > 0.95
+
+
+def test_a_horde_of_poisoners_cannot_get_a_worse_model_promoted(base, guards):
+    """Nobody but attackers: what they ask for is learnt and looks like a gain on their own held-out clicks."""
+    source = random.Random(5)
+    horde = [world.User(f"p{i}", random.Random(i), 0.0, wants=lambda text: not world.is_good(text)) for i in range(30)]
+    mined = mined_from(sessions(base, horde, source, world.queries(source, 220)))
+    candidate = tuned(base, mined, seed=2)
+    decision = asks_the_gate(base, candidate, mined, guards)
+    outcome = {check.name: check.passed for check in decision.checks}
+    assert outcome["gain"], "the attack must be one that the held-out feedback alone would let through"
+    assert not outcome["general"]
+    assert not decision.promote
