@@ -1,0 +1,271 @@
+"""Graded labels from a language model behind any OpenAI-compatible endpoint, paid for once."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from urllib.parse import urlsplit
+
+import numpy as np
+
+from mnemorank.data.records import Candidate, Example
+from mnemorank.data.teacher_cache import GradeCache, pair_key
+from mnemorank.data.teacher_prompt import GRADES, PROMPT, request_body
+from mnemorank.errors import InputError, MnemorankError
+from mnemorank.formats import format_memory
+from mnemorank.memory import Memory
+from mnemorank.ranking.lexical import bm25
+from mnemorank.scorers.http import Answer, HttpClient, Unreachable
+
+_RETRIED = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
+_LONGEST_WAIT = 60.0
+
+
+class TeacherError(MnemorankError):
+    """Some pairs could not be graded. Those that were are in the cache and will not be asked again."""
+
+
+@dataclass(slots=True)
+class Cost:
+    """What labelling took so far. Money only where prices are given."""
+
+    requests: int = 0
+    retries: int = 0
+    graded: int = 0
+    from_cache: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    price_in: float = 0.0
+    price_out: float = 0.0
+
+    @property
+    def money(self) -> float:
+        return (self.input_tokens * self.price_in + self.output_tokens * self.price_out) / 1e6
+
+    def __str__(self) -> str:
+        paid = f", {self.money:.4f} in the currency of the prices" if self.price_in or self.price_out else ""
+        return (
+            f"{self.graded} pairs graded in {self.requests} requests ({self.retries} retries), {self.from_cache} from "
+            f"the cache; {self.input_tokens} tokens in, {self.output_tokens} out{paid}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """:param url: the API's address up to `/v1`; `/chat/completions` is added.
+    :param key: sent as a bearer token.
+    :param pairs_a_request: memories graded in one request; all of one question.
+    :param concurrency: requests at once.
+    :param timeout: seconds for one attempt, from connecting to the last byte.
+    :param attempts: how often a request is tried in all.
+    :param first_wait: seconds before the second attempt; doubled each time, with a random part. `Retry-After` counts.
+    :param price_in: of a million input tokens, for the cost report.
+    """
+
+    url: str
+    model: str
+    key: str | None = field(default=None, repr=False)
+    pairs_a_request: int = 10
+    concurrency: int = 4
+    timeout: float = 60.0
+    attempts: int = 6
+    first_wait: float = 1.0
+    price_in: float = 0.0
+    price_out: float = 0.0
+
+    def __post_init__(self) -> None:
+        if urlsplit(self.url).scheme not in ("http", "https") or not urlsplit(self.url).hostname:
+            raise InputError(f"url: expected http://… or https://…, got {self.url!r}")
+        for name in ("pairs_a_request", "concurrency", "attempts"):
+            if getattr(self, name) < 1:
+                raise InputError(f"{name}: expected a whole number from 1, got {getattr(self, name)!r}")
+
+
+class Teacher:
+    """Grades pairs through the endpoint. Close it, or use it in a `with` block."""
+
+    def __init__(self, settings: Settings, cache: GradeCache | None = None) -> None:
+        self.settings = settings
+        self.cost = Cost(price_in=settings.price_in, price_out=settings.price_out)
+        self._cache = cache or GradeCache(None)
+        self._client = HttpClient(urlsplit(settings.url.rstrip("/") + "/chat/completions"))
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> Teacher:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._client.close()
+        self._cache.close()
+
+    def label(
+        self,
+        examples: Iterable[Example],
+        *,
+        tier: tuple[int, int] = (1, 30),
+        on_graded: Callable[[int], None] | None = None,
+    ) -> list[Example]:
+        """The examples with the teacher's grades as labels.
+
+        Candidates of the tier are graded; of the others, those already labelled right are kept as they are.
+
+        :param tier: first and last rank of the first stage that is graded: the middle is where a teacher is worth it.
+        :param on_graded: told how many pairs were graded, after each request.
+        """
+        chosen = [(example, mid_tier(example, *tier)) for example in examples]
+        asked = [(example.query, [example.memories[i] for i in ranks]) for example, ranks in chosen]
+        grades = self.grade(asked, on_graded)
+        return [_labelled(e, ranks, own) for (e, ranks), own in zip(chosen, grades, strict=True)]
+
+    def grade(
+        self, asked: Sequence[tuple[str, Sequence[Memory]]], on_graded: Callable[[int], None] | None = None
+    ) -> list[list[float]]:
+        """A grade for each memory of each question. What is in the cache is not asked again."""
+        texts = [[format_memory(memory) for memory in memories] for _, memories in asked]
+        pending: list[tuple[str, list[str]]] = []
+        for (query, _), own in zip(asked, texts, strict=True):
+            new = [text for text in dict.fromkeys(own) if self._cached(query, text) is None]
+            self.cost.from_cache += len(own) - len(new)
+            size = self.settings.pairs_a_request
+            pending += [(query, new[start : start + size]) for start in range(0, len(new), size)]
+        self._ask_all(pending, on_graded)
+        return [[self._known(query, text) for text in own] for (query, _), own in zip(asked, texts, strict=True)]
+
+    def _ask_all(self, pending: Sequence[tuple[str, list[str]]], on_graded: Callable[[int], None] | None) -> None:
+        failures: list[Exception] = []
+        with ThreadPoolExecutor(self.settings.concurrency, thread_name_prefix="teacher") as pool:
+            futures: list[Future[int]] = [pool.submit(self._ask, query, texts) for query, texts in pending]
+            try:
+                for future in futures:
+                    try:
+                        count = future.result()
+                    except TeacherError as error:
+                        failures.append(error)
+                        if isinstance(error, _RefusedError):
+                            break  # the next request would be refused as well
+                    else:
+                        if on_graded is not None:
+                            on_graded(count)
+            finally:
+                for future in futures:
+                    future.cancel()
+        if failures:
+            raise TeacherError(
+                f"{self.settings.url}: {len(failures)} of {len(pending)} requests failed, the first: {failures[0]}; "
+                "what was graded is in the cache, so run it again"
+            )
+
+    def _ask(self, query: str, texts: list[str]) -> int:
+        """One request, repeated until it is answered as it should be."""
+        body = request_body(self.settings.model, query, texts)
+        headers = {"Authorization": f"Bearer {self.settings.key}"} if self.settings.key else {}
+        problem = ""
+        for attempt in range(self.settings.attempts):
+            stated = 0.0
+            if attempt:
+                with self._lock:
+                    self.cost.retries += 1
+            try:
+                with self._lock:
+                    self.cost.requests += 1
+                answer = self._client.post(body, headers, time.monotonic() + self.settings.timeout)
+                if answer.status == 200:
+                    grades = self._read(answer, len(texts))
+                    for text, grade in zip(texts, grades, strict=True):
+                        self._cache.put(self._key(query, text), grade)
+                    with self._lock:
+                        self.cost.graded += len(texts)
+                    return len(texts)
+                problem = f"status {answer.status}: {answer.content[:200].decode(errors='replace')}"
+                if answer.status not in _RETRIED:
+                    raise _RefusedError(problem)
+                stated = _retry_after(answer)
+            except Unreachable as error:
+                problem = str(error)
+            except _MalformedError as error:
+                problem = f"answer not as asked: {error}"
+            if attempt + 1 < self.settings.attempts:
+                wait = self.settings.first_wait * 2**attempt * random.uniform(0.5, 1.0)
+                time.sleep(min(max(wait, stated), _LONGEST_WAIT))
+        raise TeacherError(f"{problem} (tried {self.settings.attempts} times)")
+
+    def _read(self, answer: Answer, count: int) -> list[float]:
+        """The grades in order; their cost is counted even where the answer is of no use, since it is paid."""
+        try:
+            data = answer.json()
+            usage = data.get("usage") or {}
+            with self._lock:
+                self.cost.input_tokens += int(usage.get("prompt_tokens", 0))
+                self.cost.output_tokens += int(usage.get("completion_tokens", 0))
+            listed = json.loads(data["choices"][0]["message"]["content"])["grades"]
+            grades = {int(entry["memory"]): float(entry["grade"]) for entry in listed}
+        except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
+            raise _MalformedError(f"{type(error).__name__}: {error}") from None
+        if sorted(grades) != list(range(1, count + 1)):
+            raise _MalformedError(f"expected a grade for each of {count} memories, got {sorted(grades)}")
+        for grade in grades.values():
+            if not any(math.isclose(grade, allowed, abs_tol=1e-6) for allowed in GRADES):
+                raise _MalformedError(f"expected grades from {GRADES}, got {grade}")
+        return [round(grades[number], 1) for number in range(1, count + 1)]
+
+    def _key(self, query: str, text: str) -> str:
+        return pair_key(self.settings.model, PROMPT, query, text)
+
+    def _cached(self, query: str, text: str) -> float | None:
+        return self._cache.get(self._key(query, text))
+
+    def _known(self, query: str, text: str) -> float:
+        grade = self._cached(query, text)
+        if grade is None:
+            raise TeacherError(f"no grade for {text!r:.60}")
+        return grade
+
+
+class _RefusedError(TeacherError):
+    """The endpoint will not serve this request however often it is sent."""
+
+
+class _MalformedError(Exception):
+    """The model's answer is not what was asked for; it may be next time."""
+
+
+def mid_tier(example: Example, first: int, last: int) -> list[int]:
+    """Positions of the candidates at the first stage's ranks `first` to `last`, by the file's scores, else BM25."""
+    if not 1 <= first <= last:
+        raise InputError(f"tier: expected 1 ≤ first ≤ last, got {first} and {last}")
+    stated = [memory.first_stage_score for memory in example.memories]
+    if any(score is None for score in stated):
+        scores = bm25(example.query, [memory.text for memory in example.memories])
+    else:
+        scores = np.array(stated, dtype=np.float64)
+    filled = [int(i) for i in np.argsort(-scores, kind="stable") if example.memories[int(i)].text.strip()]
+    return filled[first - 1 : last]
+
+
+def _labelled(example: Example, positions: Sequence[int], grades: Sequence[float]) -> Example:
+    graded = dict(zip(positions, grades, strict=True))
+    kept = [
+        Candidate(candidate.memory, graded.get(position, candidate.label))
+        for position, candidate in enumerate(example.candidates)
+        if position in graded or candidate.label > 0
+    ]
+    return replace(example, candidates=tuple(kept))
+
+
+def _retry_after(answer: Answer) -> float:
+    """Seconds that the server asks to wait; a date or nonsense counts as nothing."""
+    stated = next((value for name, value in answer.headers.items() if name.lower() == "retry-after"), "")
+    try:
+        seconds = float(stated)
+    except ValueError:
+        return 0.0
+    return seconds if math.isfinite(seconds) and seconds > 0 else 0.0

@@ -1,0 +1,66 @@
+"""Grades that were paid for, on disk: one line a pair, appended as it comes in."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from pathlib import Path
+from typing import IO
+
+from mnemorank.errors import InputError
+
+
+def pair_key(*parts: str) -> str:
+    """What a grade depends on: model, prompt, question and text."""
+    return hashlib.sha256("\0".join(parts).encode(errors="surrogatepass")).hexdigest()[:32]
+
+
+class GradeCache:
+    """Safe for many threads of one process. A line cut off by a kill is dropped at the next start; the rest counts.
+
+    :param path: the file; None keeps grades for the life of the object only.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self._grades: dict[str, float] = {}
+        self._lock = threading.Lock()
+        self._stream: IO[str] | None = None
+        if path is None:
+            return
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            whole = self._read(path) if path.exists() else ""
+            self._stream = path.open("a", encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(f"{path}: the cache cannot be used: {error}") from None
+        if whole and not whole.endswith("\n"):
+            self._stream.write("\n")
+
+    def get(self, key: str) -> float | None:
+        return self._grades.get(key)
+
+    def put(self, key: str, grade: float) -> None:
+        with self._lock:
+            self._grades[key] = grade
+            if self._stream is not None:
+                self._stream.write(json.dumps({"key": key, "grade": grade}) + "\n")
+                self._stream.flush()
+
+    def close(self) -> None:
+        if self._stream is not None:
+            self._stream.close()
+
+    def _read(self, path: Path) -> str:
+        content = path.read_text(encoding="utf-8")
+        lines = content.splitlines()
+        for number, line in enumerate(lines, 1):
+            try:
+                record = json.loads(line) if line.strip() else None
+                if record is not None:
+                    self._grades[str(record["key"])] = float(record["grade"])
+            except (ValueError, KeyError, TypeError):
+                is_cut = number == len(lines) or line.startswith('{"key"')
+                if not is_cut:
+                    raise InputError(f"{path}:{number}: is not a line of a grade cache; name another file") from None
+        return content

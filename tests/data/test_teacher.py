@@ -1,0 +1,157 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from mnemorank.data.records import Candidate, Example
+from mnemorank.data.teacher import Settings, Teacher, TeacherError, mid_tier
+from mnemorank.data.teacher_cache import GradeCache
+from mnemorank.errors import InputError
+from mnemorank.memory import Memory
+from tests.data.endpoint import Endpoint, completion, serving
+
+
+def example(count: int = 5, right: int = 2) -> Example:
+    texts = [f"{'right' if i == right else 'wrong'} memory {i}" for i in range(count)]
+    candidates = [Candidate(Memory(text, first_stage_score=float(count - i)), 0.0) for i, text in enumerate(texts)]
+    return Example("1", "which memory", tuple(candidates))
+
+
+def settings(url: str, **changes: object) -> Settings:
+    return Settings(**{"url": url, "model": "judge", "first_wait": 0.01, "timeout": 5.0, **changes})
+
+
+def test_grades_become_labels_through_the_api(tmp_path):
+    endpoint = Endpoint()
+    with serving(endpoint) as url, Teacher(settings(url, key="secret", price_in=2.0, price_out=10.0)) as teacher:
+        (labelled,) = teacher.label([example()])
+        assert labelled.labels == [0.2, 0.2, 1.0, 0.2, 0.2]
+        assert str(teacher.cost).startswith("5 pairs graded in 1 requests (0 retries), 0 from the cache; 100 tokens in")
+        assert teacher.cost.money == pytest.approx((100 * 2 + 10 * 10) / 1e6)
+        assert "secret" not in repr(teacher.settings)
+    (body,) = endpoint.requests
+    assert endpoint.headers[0]["Authorization"] == "Bearer secret"
+    assert endpoint.headers[0]["path"] == "/v1/chat/completions"
+    assert body["response_format"]["json_schema"]["strict"] is True
+    assert body["response_format"]["json_schema"]["schema"]["required"] == ["grades"]
+
+
+def test_nothing_is_paid_twice(tmp_path):
+    cache = tmp_path / "deep" / "grades.jsonl"
+    endpoint = Endpoint()
+    with serving(endpoint) as url:
+        with Teacher(settings(url), GradeCache(cache)) as teacher:
+            first = teacher.label([example()])
+        with Teacher(settings(url), GradeCache(cache)) as teacher:
+            assert teacher.label([example()]) == first
+            assert teacher.cost.requests == 0
+            assert teacher.cost.from_cache == 5
+        with Teacher(settings(url), GradeCache(cache)) as teacher:
+            teacher.label([example(7)])
+        assert len(endpoint.requests) == 2
+        assert endpoint.requests[1]["messages"][1]["content"].count("memory") == 3  # two new ones, and the question
+        with Teacher(settings(url, model="other"), GradeCache(cache)) as teacher:
+            teacher.label([example()])
+        assert len(endpoint.requests) == 3
+
+
+def test_a_cut_line_of_the_cache_is_dropped_and_a_strange_file_refused(tmp_path):
+    path = tmp_path / "grades.jsonl"
+    cache = GradeCache(path)
+    cache.put("a", 0.4)
+    cache.close()
+    with path.open("a") as stream:
+        stream.write('{"key": "b", "gr')
+    cache = GradeCache(path)
+    assert (cache.get("a"), cache.get("b")) == (0.4, None)
+    cache.put("c", 1.0)
+    cache.close()
+    cache = GradeCache(path)
+    assert (cache.get("a"), cache.get("c")) == (0.4, 1.0)
+    cache.close()
+    path.write_text("name,grade\na,1\n")
+    with pytest.raises(InputError, match=r"grades\.jsonl:1"):
+        GradeCache(path)
+
+
+TOO_FEW = json.dumps({"grades": [{"memory": 1, "grade": 0.2}]})
+OFF_SCALE = json.dumps({"grades": [{"memory": i, "grade": 0.5} for i in range(1, 6)]})
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [429, 500, 503, "stall", "I think the first is best.", TOO_FEW, OFF_SCALE, b"<html>", b"[]", completion("[]")],
+    ids=str,
+)
+def test_trouble_is_tried_again(trouble):
+    endpoint = Endpoint({0: trouble, 1: 502})
+    with serving(endpoint) as url, Teacher(settings(url, timeout=0.7)) as teacher:
+        (labelled,) = teacher.label([example()])
+        assert labelled.labels[2] == 1.0
+        assert teacher.cost.retries == 2
+        assert len(endpoint.requests) == 3
+
+
+def test_lasting_trouble_is_told_and_the_rest_is_kept(tmp_path):
+    endpoint = Endpoint(dict.fromkeys(range(2, 50), 500))
+    questions = [Example(str(i), f"question {i}", example().candidates) for i in range(4)]
+    with serving(endpoint) as url:
+        teacher = Teacher(settings(url, attempts=2, concurrency=1), GradeCache(tmp_path / "c.jsonl"))
+        with (
+            teacher,
+            pytest.raises(TeacherError, match=r"2 of 4 requests failed, the first: status 500.*tried 2 times"),
+        ):
+            teacher.label(questions)
+        endpoint.script = {}
+        with Teacher(settings(url), GradeCache(tmp_path / "c.jsonl")) as again:
+            assert len(again.label(questions)) == 4
+            assert again.cost.graded == 10
+
+
+def test_a_refusal_stops_at_once():
+    endpoint = Endpoint(dict.fromkeys(range(100), 401))
+    questions = [Example(str(i), f"question {i}", example().candidates) for i in range(20)]
+    with serving(endpoint) as url, Teacher(settings(url, concurrency=1)) as teacher:
+        with pytest.raises(TeacherError, match="status 401"):
+            teacher.label(questions)
+        assert len(endpoint.requests) < 20
+        assert teacher.cost.retries == 0
+
+
+def test_no_more_requests_at_once_than_allowed():
+    endpoint = Endpoint()
+    endpoint.delay = 0.05
+    questions = [Example(str(i), f"question {i}", example().candidates) for i in range(8)]
+    told: list[int] = []
+    with serving(endpoint) as url, Teacher(settings(url, concurrency=3)) as teacher:
+        teacher.label(questions, on_graded=told.append)
+    assert 2 <= endpoint.most_at_once <= 3
+    assert sum(told) == 40
+
+
+def test_only_the_middle_is_graded_and_known_right_ones_stay():
+    base = example(6)
+    known = (Candidate(base.candidates[0].memory, 1.0), *base.candidates[1:])
+    endpoint = Endpoint()
+    with serving(endpoint) as url, Teacher(settings(url, pairs_a_request=2)) as teacher:
+        (labelled,) = teacher.label([Example("1", base.query, known)], tier=(3, 5))
+    assert [c.memory.text[-1] for c in labelled.candidates] == ["0", "2", "3", "4"]
+    assert labelled.labels == [1.0, 1.0, 0.2, 0.2]
+    assert len(endpoint.requests) == 2
+
+
+def test_tiers_go_by_bm25_where_the_file_has_no_scores():
+    texts = ["the cat sat", "", "cats and dogs", "nothing here"]
+    asked = Example("1", "cat", tuple(Candidate(Memory(text), 0.0) for text in texts))
+    assert mid_tier(asked, 1, 2) == [0, 2]
+    assert mid_tier(asked, 3, 9) == [3]
+    with pytest.raises(InputError, match="tier"):
+        mid_tier(asked, 3, 2)
+
+
+def test_settings_are_checked():
+    with pytest.raises(InputError, match="url"):
+        Settings("localhost:8000", "judge")
+    with pytest.raises(InputError, match="concurrency"):
+        Settings("http://x", "judge", concurrency=0)
