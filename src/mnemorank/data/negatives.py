@@ -30,7 +30,8 @@ class Mining:
         negatives is hard wherever there is one, however small the set.
     :param first: the first rank (from 1, right ones left out) that counts as hard; higher skips likely false negatives.
     :param last: the last rank that counts as hard.
-    :param margin: a hard negative's score must be below this share of the best right memory's (1 means just below).
+    :param margin: a hard negative's score may be at most this share of the best right memory's; .95 suits bi-encoders.
+        None for no limit, as BM25 needs: there a short wrong text often scores above a right one.
     :param similarity: a text this alike to a right one (Jaccard over word shingles) is taken for right, not negative.
     :param retriever: `bm25`, or the folder of a bi-encoder.
     :param within_group: draw only from memories of the same group (persona, conversation).
@@ -40,7 +41,7 @@ class Mining:
     hard_share: float = 0.75
     first: int = 1
     last: int = 30
-    margin: float = 1.0
+    margin: float | None = None
     similarity: float = 0.7
     retriever: str = "bm25"
     within_group: bool = False
@@ -48,6 +49,8 @@ class Mining:
     def __post_init__(self) -> None:
         for name, low, high in (("hard_share", 0, 1), ("similarity", 0, 1), ("margin", 0, 10)):
             value = getattr(self, name)
+            if name == "margin" and value is None:
+                continue
             if not isinstance(value, (int, float)) or not low <= value <= high:
                 raise InputError(f"{name}: expected a number from {low} to {high}, got {value!r}")
         if self.count < 1 or self.first < 1 or self.last < self.first:
@@ -134,7 +137,7 @@ def _extended(example: Example, scores: Floats, pool: _Pool, mining: Mining, rng
         position for position in ranked if _key(pool.memories[position]) not in {_key(memory) for memory in right}
     ]
     ceiling = max((scores[pool.position[_key(m)]] for m in right if _key(m) in pool.position), default=np.inf)
-    limit = ceiling * mining.margin if np.isfinite(ceiling) and ceiling > 0 else np.inf
+    limit = ceiling * mining.margin if mining.margin is not None and np.isfinite(ceiling) else np.inf
     hard = [
         position
         for position in window[mining.first - 1 : mining.last]

@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from mnemorank.data.distill import distill, teacher_score
+from mnemorank.data.records import Candidate, Example, read_lists, write_lists
+from mnemorank.memory import Memory
+from mnemorank.model import Model
+
+
+def asked() -> Example:
+    texts = ["ruby works at aurora labs", "the cat", ""]
+    return Example("1", "where does ruby work", tuple(Candidate(Memory(t, metadata={"k": 1}), 0.5) for t in texts))
+
+
+def test_scores_of_the_teacher_survive_a_file(tiny_onnx, tmp_path):
+    teacher = Model.load(tiny_onnx, probe=False)
+    (scored,) = distill([asked()], teacher)
+    expected = teacher.score(asked().query, asked().memories).raw
+    got = [teacher_score(candidate) for candidate in scored.candidates]
+    assert got[:2] == pytest.approx(expected[:2])
+    assert got[2] is None
+    assert scored.labels == [0.5] * 3
+    assert scored.candidates[0].memory.metadata["k"] == 1
+    write_lists([scored], tmp_path / "lists.jsonl")
+    (read,) = read_lists(tmp_path / "lists.jsonl")
+    assert [teacher_score(candidate) for candidate in read.candidates] == got
+
+
+def test_probabilities_become_log_odds(tiny_onnx):
+    teacher = Model.load(tiny_onnx, probe=False)
+
+    class Judge:
+        manifest = replace(teacher.manifest, score_kind="probability")
+
+        def score(self, query, memories, **options):
+            return replace(teacher.score(query, memories), raw=np.array([0.75, 0.5, np.nan]))
+
+    (scored,) = distill([asked()], Judge())
+    assert teacher_score(scored.candidates[0]) == pytest.approx(math.log(3))
+    assert teacher_score(scored.candidates[1]) == pytest.approx(0)
+    assert teacher_score(scored.candidates[2]) is None
