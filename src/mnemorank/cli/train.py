@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -50,13 +51,19 @@ def run(arguments: argparse.Namespace) -> int | None:
         outcome = train(recipe, output, resume=arguments.resume, report=_bar if shows_bar else _line)
     except InterruptedTrainingError as error:
         _clear(shows_bar)
-        print(f"mnemorank: {error}", file=sys.stderr)
+        print(f"mnemorank: {error}; go on with: {resume_command(arguments, output)}", file=sys.stderr)
         return 130
     _clear(shows_bar)
     print(f"{recipe.name}: {output}")
     if outcome.results is not None:
         print(_table(outcome.results))
     return None
+
+
+def resume_command(arguments: argparse.Namespace, output: Path) -> str:
+    """The command line that goes on with this run."""
+    changes = [part for change in arguments.changes for part in ("--set", change)]
+    return shlex.join(["mnemorank", "train", arguments.recipe, *changes, "--output", str(output), "--resume"])
 
 
 def _bar(progress: Progress) -> None:

@@ -26,7 +26,7 @@ from mnemorank.training.averaging import mix
 from mnemorank.training.base import Base, load_base
 from mnemorank.training.card import write_card
 from mnemorank.training.checkpoints import put_weights, trainable, write_whole
-from mnemorank.training.interruption import InterruptedTrainingError, stop_on_signals
+from mnemorank.training.interruption import stop_on_signals
 from mnemorank.training.measuring import Floats, measure_bm25, measure_model, model_in_training
 from mnemorank.training.network import Network, build_network
 from mnemorank.training.objective import check_losses
@@ -74,16 +74,11 @@ def train(recipe: Recipe, output: Path, *, resume: bool = False, report: Report 
     start = _base_weights(network, base) if recipe.average.with_base else {}
     with stop_on_signals() as stop:
         course = Course(recipe, network, reader, writer, run.folder, dev, stop, base.fresh, report)
-        try:
-            run_stages(course)
-        except InterruptedTrainingError as error:
-            raise InterruptedTrainingError(
-                f"{error}; go on with: mnemorank train {recipe.name} --output {output} --resume"
-            ) from None
+        run_stages(course)
     if start:
         put_weights(network, mix(trainable(network), start, recipe.average.with_base))
     grid = convert(model, recipe.qat) if recipe.qat else None
-    seconds = run.seconds + time.monotonic() - started
+    seconds = time.monotonic() - started
     outcome = _finish(recipe, output, run, course, base, manifest, before, grid, seconds)
     shutil.rmtree(run.folder)
     return outcome
@@ -110,7 +105,6 @@ def check(recipe: Recipe) -> None:
 class _Run:
     folder: Path
     record: Mapping[str, Any]
-    seconds: float
 
 
 def _open_run(recipe: Recipe, output: Path, resume: bool) -> _Run:
@@ -125,14 +119,14 @@ def _open_run(recipe: Recipe, output: Path, resume: bool) -> _Run:
         if (output / MANIFEST).exists():
             raise InputError(f"{output}: holds a finished model already; choose another --output or delete it")
         write_whole(path, lambda partial: partial.write_text(json.dumps(now), encoding="utf-8"))
-        return _Run(folder, record, 0.0)
+        return _Run(folder, record)
     if not resume:
         raise InputError(f"{output}: holds an unfinished run; --resume goes on with it, or delete {folder}")
     then = json.loads(path.read_text(encoding="utf-8"))
     differing = _first_difference(then, json.loads(json.dumps(now)))
     if differing:
         raise InputError(f"--resume: {differing} is not what it was when the run began; start anew in another --output")
-    return _Run(folder, record, 0.0)
+    return _Run(folder, record)
 
 
 def _first_difference(then: Any, now: Any, where: str = "") -> str | None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import load_file
 from sentence_transformers.cross_encoder import CrossEncoderTrainer, CrossEncoderTrainingArguments
 from torch import Tensor
 from torch.optim.lr_scheduler import LambdaLR
@@ -204,8 +205,6 @@ class StageTrainer(CrossEncoderTrainer):
         folder = Path(checkpoint_path)
         load_weights(self.model, folder / WEIGHTS)
         if self._average is not None:
-            from safetensors.torch import load_file
-
             self._average.weights = load_file(folder / AVERAGE)
         self.standing = Standing(**json.loads((folder / STANDING).read_text(encoding="utf-8")))
 
