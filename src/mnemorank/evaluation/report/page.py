@@ -149,7 +149,8 @@ def _comparisons(summary: Summary) -> str:
             f'<td class="word">{verdict}</td><td class="chart"><span class="stack">{bar}</span></td>'
             f"<td>{one.wins} / {one.ties} / {one.losses}</td></tr>"
         )
-    head = "".join(f"<th>{name}</th>" for name in ("against", "MAP", "95 %", "p", "verdict", "", "won / tied / lost"))
+    titles = ("against", "MAP", "95 %", "p", "verdict", "", "won / tied / lost")
+    head = "".join(f"<th{_LEFT if name == 'verdict' else ''}>{name}</th>" for name in titles)
     return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>'
 
 
