@@ -103,6 +103,14 @@ def test_position_correction_alone_does_not_outvote_people():
     assert labels(mine(given, STEEP))["delta"] == 0.0
 
 
+def test_a_few_cannot_push_what_nobody_else_has_looked_at():
+    given = [feedback(("click", 1), actor=f"honest{i}") for i in range(6)]
+    given += [feedback(("click", 3), ("ignored", 0), actor=f"pusher{i}") for i in range(3)]
+    assert "delta" not in labels(mine(given, FLAT))
+    given += [feedback(("cited", 3), actor=f"more{i}") for i in range(3)]
+    assert labels(mine(given, FLAT))["delta"] == 1.0
+
+
 def test_nobody_speaks_on_more_queries_than_their_share():
     flood = [feedback(("click", 2), actor="flood", query=f"question number{i}") for i in range(100)]
     mined = mine(flood, FLAT, MiningRules(per_user=20, user_share=0.1))

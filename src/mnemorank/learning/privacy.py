@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any
 
 from mnemorank.errors import InputError
 from mnemorank.memory import Memory
@@ -91,19 +92,19 @@ class Redactor:
 
     def memory(self, memory: Memory) -> Memory:
         """The memory with its words redacted and without metadata, of which nothing is known."""
-        return replace(
-            memory,
-            text=self.text(memory.text),
-            context=self.maybe(memory.context),
-            speaker=self.maybe(memory.speaker),
-            entities=tuple(self.text(name) for name in memory.entities),
-            metadata={},
-        )
+        changes: dict[str, Any] = {"text": self.text(memory.text)}
+        if memory.context or memory.speaker or memory.entities or memory.metadata:
+            changes["context"] = self.maybe(memory.context)
+            changes["speaker"] = self.maybe(memory.speaker)
+            changes["entities"] = tuple(self.text(name) for name in memory.entities)
+            changes["metadata"] = {}
+        is_same = len(changes) == 1 and changes["text"] == memory.text
+        return memory if is_same else replace(memory, **changes)
 
 
 def storable(text: str) -> str:
     """The text without what a database refuses: lone surrogates and NUL."""
-    return clean(text).replace("\0", "\ufffd")
+    return text if text.isascii() and "\0" not in text else clean(text).replace("\0", "\ufffd")
 
 
 def _may_hold(name: str, text: str) -> bool:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Row, case, func, select
+from sqlalchemy import Connection, Row, bindparam, case, func, select
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -126,17 +126,14 @@ class EventStore:
         return new
 
     def _add_signal(self, connection: Connection, signal: Signal) -> int:
-        told = connection.execute(
-            select(schema.events.c.time, schema.events.c.actor).where(schema.events.c.id == storable(signal.event_id))
-        ).first()
+        event_id = storable(signal.event_id)
+        told = connection.execute(_TOLD, {"event": event_id, "place": signal.position}).first()
         if told is None:
             raise InputError(f"event_id: no event {signal.event_id!r}; it may have been deleted")
-        if signal.position != WHOLE_EVENT and not _was_shown(connection, signal):
+        if signal.position != WHOLE_EVENT and told.position is None:
             raise InputError(f"position: the event {signal.event_id!r} showed no memory at {signal.position}")
-        dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
-        table = schema.signals
         row = {
-            "event_id": signal.event_id,
+            "event_id": event_id,
             "position": signal.position,
             "actor": storable(signal.actor or told.actor or ""),
             "kind": signal.kind,
@@ -146,16 +143,7 @@ class EventStore:
             "time": signal.time,
             "repeats": 0,
         }
-        insert = dialect.insert(table).values(row)
-        is_later = insert.excluded.time >= table.c.time
-        later = {
-            name: case((is_later, insert.excluded[name]), else_=table.c[name]) for name in ("value", "note", "time")
-        }
-        insert = insert.on_conflict_do_update(
-            index_elements=["event_id", "position", "actor", "kind", "late"],
-            set_={**later, "repeats": table.c.repeats + 1},
-        )
-        return int(connection.execute(insert.returning(table.c.repeats)).scalar_one() == 0)
+        return int(connection.execute(_UPSERTS[connection.dialect.name], row).scalar_one() == 0)
 
     def position_of(self, event_id: str, memory_id: str) -> int:
         """Where an event showed a memory, for signals that name the memory by its id."""
@@ -253,10 +241,30 @@ class EventStore:
             yield _event(row, shown[row.id]), signals[row.id]
 
 
-def _was_shown(connection: Connection, signal: Signal) -> bool:
-    table = schema.shown
-    query = select(table.c.position).where(table.c.event_id == signal.event_id, table.c.position == signal.position)
-    return connection.execute(query).first() is not None
+def _upsert(dialect: Any) -> Any:
+    """A new signal, or a repetition: counted, and the later of the two tells time, stars and note."""
+    table = schema.signals
+    insert = dialect.insert(table)
+    is_later = insert.excluded.time >= table.c.time
+    later = {name: case((is_later, insert.excluded[name]), else_=table.c[name]) for name in ("value", "note", "time")}
+    return insert.on_conflict_do_update(
+        index_elements=["event_id", "position", "actor", "kind", "late"],
+        set_={**later, "repeats": table.c.repeats + 1},
+    ).returning(table.c.repeats)
+
+
+# Made once: to build a statement takes longer than to run it.
+_UPSERTS = {"sqlite": _upsert(sqlite), "postgresql": _upsert(postgresql)}
+_TOLD = (
+    select(schema.events.c.time, schema.events.c.actor, schema.shown.c.position)
+    .select_from(
+        schema.events.outerjoin(
+            schema.shown,
+            (schema.shown.c.event_id == schema.events.c.id) & (schema.shown.c.position == bindparam("place")),
+        )
+    )
+    .where(schema.events.c.id == bindparam("event"))
+)
 
 
 def _written(memory: Memory) -> str:
