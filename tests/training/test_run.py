@@ -13,9 +13,11 @@ from sentence_transformers import CrossEncoder
 from tests.training.conftest import write_jsonl
 
 from mnemorank import Model
-from mnemorank.artefact import load_artefact
-from mnemorank.data.records import read_lists
+from mnemorank.artefact import Manifest, load_artefact
+from mnemorank.data.distill import distill
+from mnemorank.data.records import read_lists, write_lists
 from mnemorank.errors import InputError, MnemorankError
+from mnemorank.model import Scored
 from mnemorank.training.loading import parse_recipe
 from mnemorank.training.run import train
 
@@ -200,6 +202,28 @@ def test_a_loss_that_is_not_a_number_stops_and_says_where(tables, tmp_path, trai
         train(parse_recipe(tables), tmp_path / "out")
     assert "bad.jsonl 1-" in str(caught.value)
     assert "learning_rate (0.001)" in str(caught.value)
+
+
+class LikesThePast:
+    """A teacher that says the opposite of the labels."""
+
+    manifest = Manifest("past")
+
+    def score(self, query, memories, **_):
+        return Scored(np.array([2.0 if "before" in m.text else -2.0 for m in memories]), [None], self.manifest)
+
+
+def test_a_student_learns_from_its_teacher_and_not_from_the_labels(tables, tmp_path, train_lists, dev_lists):
+    write_lists(distill(read_lists(train_lists), LikesThePast()), tmp_path / "taught.jsonl")
+    tables["data"] = [{"path": str(tmp_path / "taught.jsonl")}]
+    tables["loss"] = [{"name": "kl"}]
+    tables["train"] |= {"epochs": 3, "learning_rate": 2e-3}
+    del tables["dev"]
+    train(parse_recipe(tables), tmp_path / "student")
+
+    student = Model.load(tmp_path / "student", probe=False)
+    best = [e.memories[np.argmax(student.score(e.query, e.memories).raw)].text for e in read_lists(dev_lists)]
+    assert np.mean(["before" in text for text in best]) > 0.9
 
 
 def test_a_folder_in_use_is_not_overwritten(tables, tmp_path, trained):

@@ -6,13 +6,12 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from mnemorank.data.distill import teacher_score
 from mnemorank.data.records import Candidate, Example
 from mnemorank.errors import InputError
 from mnemorank.formats import format_memory
 from mnemorank.model import Model
 from mnemorank.scorers.base import Passage
-
-TEACHER_SCORE = "teacher_score"
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +109,8 @@ def _ready(example: Example, model: Model) -> tuple[ReadyList, int]:
 
 
 def _teacher_score(candidate: Candidate) -> float:
-    value = candidate.memory.metadata.get(TEACHER_SCORE, math.nan)
-    return float(value) if isinstance(value, (int, float)) else math.nan
+    score = teacher_score(candidate)
+    return math.nan if score is None else score
 
 
 def _where(example: Example) -> str:
