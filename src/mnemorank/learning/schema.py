@@ -55,7 +55,6 @@ shown = Table(
     Column("propensity", Double, nullable=False),
     Column("memory", Text),
     Index("shown_by_memory", "memory_id"),
-    Index("shown_by_text", "text_hash"),
 )
 
 signals = Table(
@@ -138,7 +137,6 @@ _MIGRATIONS: tuple[str, ...] = (
       text_hash VARCHAR NOT NULL, relevance DOUBLE PRECISION, raw_score DOUBLE PRECISION,
       propensity DOUBLE PRECISION NOT NULL, memory TEXT, PRIMARY KEY (event_id, position));
     CREATE INDEX shown_by_memory ON shown (memory_id);
-    CREATE INDEX shown_by_text ON shown (text_hash);
     CREATE TABLE signals (id {identity}, event_id VARCHAR NOT NULL, position INTEGER NOT NULL,
       actor VARCHAR NOT NULL, kind VARCHAR NOT NULL, late BOOLEAN NOT NULL, value DOUBLE PRECISION, note TEXT,
       time DOUBLE PRECISION NOT NULL, repeats INTEGER NOT NULL, UNIQUE (event_id, position, actor, kind, late));

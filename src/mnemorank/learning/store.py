@@ -8,10 +8,11 @@ import threading
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Row, bindparam, case, func, select
+from sqlalchemy import Connection, Row, Table, bindparam, case, func, select
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -32,8 +33,8 @@ _BATCH = 200
 class _Waiting:
     """Rows of one call to `log_many`, written by whichever thread has the turn."""
 
-    events: list[dict[str, Any]]
-    shown: list[dict[str, Any]]
+    events: list[tuple[Any, ...]]
+    shown: list[tuple[Any, ...]]
     done: bool = False
     error: BaseException | None = None
 
@@ -108,10 +109,11 @@ class EventStore:
         events = [row for one in batch for row in one.events]
         shown = [row for one in batch for row in one.shown]
         with self.database.writing() as connection:
+            # Plain SQL: SQLAlchemy's handling of parameters would take as long as the database.
             if events:
-                connection.execute(schema.events.insert(), events)
+                connection.exec_driver_sql(_insert_sql(schema.events, connection.dialect.name), events)
             if shown:
-                connection.execute(schema.shown.insert(), shown)
+                connection.exec_driver_sql(_insert_sql(schema.shown, connection.dialect.name), shown)
 
     def signal(self, signals: Iterable[Signal]) -> int:
         """Store signals on stored events, all or none; returns how many were new.
@@ -197,33 +199,35 @@ class EventStore:
             signals = connection.execute(select(func.count()).select_from(schema.signals)).scalar_one()
         return {"events": by_test.get(False, 0), "test_events": by_test.get(True, 0), "signals": int(signals)}
 
-    def _event_row(self, event: Event) -> dict[str, Any]:
-        return {
-            "id": event.id,
-            "time": event.time,
-            "tenant": storable(event.tenant),
-            "actor": storable(event.user) if event.user else None,
-            "query": self._redactor.maybe(event.query) if self.policy.queries and event.keep_texts else None,
-            "query_time": event.query_time,
-            "model_version": event.model_version,
-            "abstained": event.abstained,
-            "test": event.test or event.tenant in self.policy.test_tenants,
-        }
+    def _event_row(self, event: Event) -> tuple[Any, ...]:
+        """In the order of the table's columns."""
+        return (
+            event.id,
+            event.time,
+            storable(event.tenant),
+            storable(event.user) if event.user else None,
+            self._redactor.maybe(event.query) if self.policy.queries and event.keep_texts else None,
+            event.query_time,
+            event.model_version,
+            event.abstained,
+            event.test or event.tenant in self.policy.test_tenants,
+        )
 
-    def _shown_row(self, event: Event, shown: Shown) -> dict[str, Any]:
+    def _shown_row(self, event: Event, shown: Shown) -> tuple[Any, ...]:
+        """In the order of the table's columns."""
         memory = shown.memory
         name = shown.memory_id or (memory.id if memory else None)
         keeps = self.policy.texts and event.keep_texts and memory is not None
-        return {
-            "event_id": event.id,
-            "position": shown.position,
-            "memory_id": storable(name) if name else None,
-            "text_hash": self.text_hash(memory.text) if memory else shown.text_hash,
-            "relevance": shown.relevance,
-            "raw_score": shown.raw_score,
-            "propensity": shown.propensity,
-            "memory": _written(self._redactor.memory(memory)) if keeps and memory else None,
-        }
+        return (
+            event.id,
+            shown.position,
+            storable(name) if name else None,
+            self.text_hash(memory.text) if memory else shown.text_hash,
+            shown.relevance,
+            shown.raw_score,
+            shown.propensity,
+            _written(self._redactor.memory(memory)) if keeps and memory else None,
+        )
 
     def _gather(self, connection: Connection, rows: Sequence[Row[Any]]) -> Iterator[tuple[Event, list[Signal]]]:
         ids = [row.id for row in rows]
@@ -239,6 +243,13 @@ class EventStore:
             signals[row.event_id].append(_signal(row))
         for row in rows:
             yield _event(row, shown[row.id]), signals[row.id]
+
+
+@cache
+def _insert_sql(table: Table, dialect: str) -> str:
+    columns = [column.name for column in table.columns]
+    mark = "?" if dialect == "sqlite" else "%s"
+    return f"INSERT INTO {table.name} ({', '.join(columns)}) VALUES ({', '.join([mark] * len(columns))})"
 
 
 def _upsert(dialect: Any) -> Any:
