@@ -13,8 +13,9 @@ from pathlib import Path
 
 # Loaded once, before forking.
 import torch
-import transformers  # noqa: F401
 
+import mnemorank.export
+import mnemorank.training.run  # noqa: F401
 from mnemorank.learning.loop import Loop
 from mnemorank.learning.worker import work
 from mnemorank.memory import Memory
@@ -31,7 +32,8 @@ def main(root: Path, run_id: str) -> None:
             known = set(reached.read_text().splitlines())
 
             def on_step(name: str, known: set[str] = known) -> None:
-                name = "train: step 2" if name.startswith("train: step") and name > "train: step 2" else name
+                if name.startswith("train: step") and name != "train: step 1":
+                    name = "train: step 2"
                 if name not in known:
                     with reached.open("a") as stream:
                         stream.write(name + "\n")

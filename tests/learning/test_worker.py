@@ -27,7 +27,9 @@ replay = "{replay}"
 quantize = "none"
 nice = 3
 attempts = 50
-changes = ["train.epochs=3", "train.learning_rate=0.002", "train.head_factor=1.0", "save_every=1"]
+changes = [
+  "train.epochs=2", "train.batch_size=16", "train.learning_rate=0.002", "train.head_factor=1.0", "save_every=1",
+]
 [guards]
 general = "{general}"
 dated = "{dated}"

@@ -123,8 +123,8 @@ def _state(found: GraphWeights, config: dict[str, Any], variant: _Variant) -> di
             norm(f"{layer}.output.LayerNorm")
         linear("bert.pooler.dense")
         linear("classifier")
-    except IndexError:
-        raise ArtefactError("model.onnx: has fewer weights than its config.json says") from None
+    except (IndexError, ValueError):
+        raise ArtefactError("model.onnx: its weights are not those of the BERT that config.json describes") from None
     return state
 
 
