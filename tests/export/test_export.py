@@ -15,7 +15,7 @@ from mnemorank.cli import main
 from mnemorank.data.mixing import read_examples
 from mnemorank.errors import ArtefactError, InputError
 from mnemorank.export import ParityError, export
-from mnemorank.export.quantize import bits_in
+from mnemorank.export.blocks import bits_in
 from mnemorank.memory import Memory
 from mnemorank.model import Model
 from tests.export.conftest import write_model

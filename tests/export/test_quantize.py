@@ -11,8 +11,9 @@ from safetensors.torch import save_file
 from mnemorank.artefact import load_artefact
 from mnemorank.errors import InputError
 from mnemorank.export import export
+from mnemorank.export.blocks import bits_in
 from mnemorank.export.graph import load_classifier, write_graph
-from mnemorank.export.quantize import bits_in, int8_dynamic, int8_static
+from mnemorank.export.quantize import int8_dynamic, int8_static
 from mnemorank.export.weights import initializers, pack, to_blocks, to_int8
 from tests.export.test_graph import inputs
 
@@ -75,6 +76,19 @@ def test_codes_of_training_are_what_the_file_holds(trained, tmp_path):
         unpacked(stored["model.bert.pooler.dense.weight"]).reshape(32, 32), codes["bert.pooler.dense"]
     )
     assert bits_in(tmp_path / "out" / "model.onnx")[4] >= 2 * 8192
+    # Keys and values of the last layer, which are absorbed into the query's row, have the trained numbers as well.
+    watched = onnx.load(str(tmp_path / "out" / "model.onnx"))
+    last = "bert.encoder.layer.2"
+    for part in ("key", "value"):
+        watched.graph.output.append(
+            onnx.helper.make_tensor_value_info(f"model.{last}.{part}", onnx.TensorProto.FLOAT, None)
+        )
+    _, key, value = ort.InferenceSession(watched.SerializeToString()).run(None, inputs(1, 4, 60))
+    weights = dict(model.named_parameters())
+    np.testing.assert_allclose(key.reshape(32, 32), weights[f"{last}.attention.self.key.weight"].detach(), atol=1e-6)
+    np.testing.assert_allclose(
+        value.transpose(0, 2, 1).reshape(32, 32), weights[f"{last}.attention.self.value.weight"].detach(), atol=1e-6
+    )
     assert result.manifest.quantization == "int4-weights"
     # What is left is the rounding of activations alone.
     assert result.parity.rank_correlation > 0.98

@@ -19,10 +19,11 @@ try:
 except ImportError as error:
     raise MissingExtraError(f"export needs `pip install 'mnemorank[train]'` ({error})") from error
 
+from mnemorank.export.blocks import block_weights
 from mnemorank.export.graph import Feed, bert_layers, load_classifier, write_graph
 from mnemorank.export.optimize import fuse
 from mnemorank.export.parity import MEASURE, Parity, ParityError, compare, feeds, torch_scores
-from mnemorank.export.quantize import block_weights, int8_dynamic, int8_static
+from mnemorank.export.quantize import int8_dynamic, int8_static
 from mnemorank.export.sample import sample_examples
 from mnemorank.export.weights import Grid
 from mnemorank.scorers.torch_loading import adapter_base, load_tokenizing

@@ -23,19 +23,8 @@ from onnx import helper, numpy_helper
 
 from mnemorank.errors import InputError
 from mnemorank.export.graph import Feed
-from mnemorank.export.weights import (
-    Floats,
-    Grid,
-    drop_unused,
-    initializers,
-    is_large_float,
-    pack,
-    shrink_constants,
-    shrink_tables,
-    to_blocks,
-)
+from mnemorank.export.weights import drop_unused, initializers, save_graph, shrink_constants, shrink_tables
 
-BLOCK = 32
 _PRODUCTS = ("MatMul", "Gemm", "Attention")
 
 
@@ -62,7 +51,7 @@ def int8_dynamic(source: Path, target: Path) -> None:
         logging.getLogger().removeFilter(_no_preprocessing_advice)
     quantized = onnx.load(str(target))
     shrink_constants(quantized)
-    _save(quantized, target)
+    save_graph(quantized, target)
 
 
 def int8_static(source: Path, target: Path, calibration: Sequence[Feed]) -> None:
@@ -89,86 +78,7 @@ def int8_static(source: Path, target: Path, calibration: Sequence[Feed]) -> None
     model.graph.node.extend(nodes)
     model.graph.initializer.extend(constants)
     _join_products(model.graph)
-    _save(model, target)
-
-
-def block_weights(source: Path, target: Path, bits: int = 4, grid: Grid | None = None) -> None:
-    """Weights in blocks for every matrix product whose inputs divide into them; tables and the rest in INT8.
-
-    :param source: a graph written with `one_node_attention=False`.
-    :param grid: that of quantization-aware training: its codes are then what the file holds.
-    """
-    model = onnx.load(str(source))
-    shrink_tables(model)
-    graph = model.graph
-    tensors = initializers(graph)
-    bits, block = (grid.bits, grid.block) if grid else (bits, BLOCK)
-    nodes: list[onnx.NodeProto] = []
-    for node in graph.node:
-        weight = tensors.get(node.input[1]) if node.op_type in ("MatMul", "Gemm") else None
-        if weight is None or len(weight.dims) != 2 or not is_large_float(weight):
-            nodes.append(node)
-            continue
-        is_transposed = any(attribute.name == "transB" and attribute.i for attribute in node.attribute)
-        values = numpy_helper.to_array(weight)
-        by_output = np.ascontiguousarray(values if is_transposed else values.T)
-        outputs, inputs = by_output.shape
-        if inputs % block:
-            nodes.append(node)
-            continue
-        name, product = weight.name, node.output[0] + ("_product" if node.op_type == "Gemm" else "")
-        codes, scales = to_blocks(by_output, bits, block, grid_scales(grid, name))
-        graph.initializer.append(numpy_helper.from_array(pack(codes, bits), name + "_codes"))
-        graph.initializer.append(numpy_helper.from_array(scales.ravel(), name + "_scales"))
-        settings = {"K": inputs, "N": outputs, "bits": bits, "block_size": block, "accuracy_level": 4}
-        operands = [node.input[0], name + "_codes", name + "_scales"]
-        nodes.append(
-            helper.make_node("MatMulNBits", operands, [product], node.name, domain="com.microsoft", **settings)
-        )
-        if node.op_type == "Gemm":
-            nodes.append(helper.make_node("Add", [product, node.input[2]], list(node.output), node.name + "_bias"))
-    del graph.node[:]
-    graph.node.extend(nodes)
-    drop_unused(graph)
-    shrink_constants(model)
-    _save(model, target)
-
-
-def grid_scales(grid: Grid | None, weight: str) -> Floats | None:
-    """The trained scales of a weight of the graph, by its name; those of query, key and value stand side by side."""
-    if grid is None:
-        return None
-    layer = weight.removeprefix("model.").removesuffix(".weight")
-    parent, _, own = layer.rpartition(".")
-    trained = {
-        "projections": [f"{parent}.attention.self.{part}" for part in ("query", "key", "value")],
-        "query": [f"{parent}.attention.self.query"],
-        "attention_output": [f"{parent}.attention.output.dense"],
-        "intermediate": [f"{parent}.intermediate.dense"],
-        "output": [f"{parent}.output.dense"],
-    }.get(own, [layer])
-    if not all(name in grid.scales for name in trained):
-        return None
-    return np.concatenate([grid.scales[name] for name in trained])
-
-
-def bits_in(path: Path) -> dict[int, int]:
-    """How many weights the file holds in each number of bits, for checking that a file is what it says."""
-    model = onnx.load(str(path))
-    tensors = initializers(model.graph)
-    counts: dict[int, int] = {}
-    packed = set()
-    for node in model.graph.node:
-        if node.op_type == "MatMulNBits":
-            settings = {attribute.name: attribute.i for attribute in node.attribute}
-            packed.update(node.input[1:3])
-            counts[settings["bits"]] = counts.get(settings["bits"], 0) + settings["K"] * settings["N"]
-    width: dict[int, int] = {onnx.TensorProto.FLOAT: 32, onnx.TensorProto.INT8: 8, onnx.TensorProto.UINT8: 8}
-    for name, tensor in tensors.items():
-        if name not in packed and tensor.data_type in width and len(tensor.dims) > 1:
-            bits = width[tensor.data_type]
-            counts[bits] = counts.get(bits, 0) + int(np.prod(tensor.dims))
-    return counts
+    save_graph(model, target)
 
 
 def _runs_once(model: onnx.ModelProto) -> list[str]:
@@ -268,11 +178,3 @@ def _only(readers: Mapping[str, list[onnx.NodeProto]], name: str, kind: str) -> 
 
 def _no_preprocessing_advice(record: logging.LogRecord) -> bool:
     return "pre-processing before quantization" not in record.getMessage()
-
-
-def _save(model: onnx.ModelProto, path: Path) -> None:
-    """Save with the shapes that quantization left behind cleared: some no longer hold."""
-    del model.graph.value_info[:]
-    if not any(entry.domain == "com.microsoft" for entry in model.opset_import):
-        model.opset_import.append(helper.make_opsetid("com.microsoft", 1))
-    onnx.save(model, str(path))

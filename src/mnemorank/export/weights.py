@@ -141,3 +141,11 @@ def _replace_nodes(graph: onnx.GraphProto, nodes: Iterable[onnx.NodeProto]) -> N
     kept = list(nodes)
     del graph.node[:]
     graph.node.extend(kept)
+
+
+def save_graph(model: onnx.ModelProto, path: Path) -> None:
+    """Save with the shapes that quantization left behind cleared: some no longer hold."""
+    del model.graph.value_info[:]
+    if not any(entry.domain == "com.microsoft" for entry in model.opset_import):
+        model.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    onnx.save(model, str(path))

@@ -1,0 +1,212 @@
+"""Speed of the graphs that `mnemorank export` can write, against the usual ways to run the same weights.
+
+    python benchmarks/export_speed.py MODEL [--pairs 100] [--rounds 5] [--threads 2]
+
+MODEL is a trained folder (a BERT-like sequence classifier with its tokenizer). All contestants score the same pairs (80
+tokens on average, 180 at most) in one process, in turns, so that whatever else the machine does falls on all alike; the
+table gives the median of the rounds, processor seconds and wall-clock time, and how the ranking compares with torch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import onnxruntime as ort
+import torch
+from numpy.typing import NDArray
+from tokenizers import Tokenizer
+
+from mnemorank.artefact import load_artefact
+from mnemorank.cli.console import table
+from mnemorank.export.blocks import block_weights
+from mnemorank.export.graph import INPUTS, load_classifier, write_graph
+from mnemorank.export.parity import Feed, rank_correlation
+from mnemorank.export.quantize import int8_dynamic, int8_static
+from mnemorank.scorers.batching import pack
+
+Floats = NDArray[np.float64]
+
+
+def texts(tokenizer: Tokenizer, count: int) -> tuple[str, list[str]]:
+    """A question and memories of words that are one token each."""
+    rng = np.random.default_rng(0)
+    words = sorted(word for word in tokenizer.get_vocab() if word.isascii() and word.isalpha() and len(word) > 3)
+    lengths = np.clip(rng.normal(80, 35, count), 20, 180).astype(int)
+    return " ".join(rng.choice(words, 10)), [" ".join(rng.choice(words, length - 13)) for length in lengths]
+
+
+def encoded(tokenizer: Tokenizer, query: str, memories: list[str]) -> list[Feed]:
+    pairs = [tokenizer.encode(query, memory) for memory in memories]
+    columns = ("ids", "attention_mask", "type_ids")
+    return [{n: np.array([getattr(p, c)], dtype=np.int64) for n, c in zip(INPUTS, columns, strict=True)} for p in pairs]
+
+
+def batched(pairs: list[Feed], budget: int | None, in_order: bool = False) -> list[tuple[list[int], Feed]]:
+    """Batches with their positions: packed by length up to a budget of tokens, or in order as they come.
+
+    :param budget: padded tokens a batch; None for one pair a batch. In order, it counts pairs.
+    """
+    lengths = [feed["input_ids"].shape[1] for feed in pairs]
+    if budget is None:
+        groups = [[position] for position in range(len(pairs))]
+    elif in_order:
+        groups = [list(range(len(pairs)))[start : start + budget] for start in range(0, len(pairs), budget)]
+    else:
+        groups = pack(lengths, budget)
+    return [(group, _padded([pairs[position] for position in group])) for group in groups]
+
+
+def _padded(pairs: list[Feed]) -> Feed:
+    longest = max(feed["input_ids"].shape[1] for feed in pairs)
+    return {
+        name: np.concatenate([np.pad(f[name], ((0, 0), (0, longest - f[name].shape[1]))) for f in pairs])
+        for name in INPUTS
+    }
+
+
+def session(path: Path, threads: int = 1) -> ort.InferenceSession:
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.enable_mem_pattern = False
+    return ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+
+
+def workers(path: Path, batches: list[tuple[list[int], Feed]], count: int, threads: int) -> Callable[[], Floats]:
+    """Whole batches on one core each, as `OnnxScorer` runs them."""
+    opened, pool = session(path), ThreadPoolExecutor(threads)
+
+    def run() -> Floats:
+        scores = np.zeros(count)
+
+        def one(batch: tuple[list[int], Feed]) -> None:
+            scores[batch[0]] = opened.run(None, dict(batch[1]))[0][:, 0]
+
+        list(pool.map(one, batches))
+        return scores
+
+    return run
+
+
+def one_session(path: Path, batches: list[tuple[list[int], Feed]], count: int, threads: int) -> Callable[[], Floats]:
+    """Batch after batch, each on all cores, as FlashRank and fastembed run them."""
+    opened = session(path, threads)
+
+    def run() -> Floats:
+        scores = np.zeros(count)
+        for positions, feed in batches:
+            scores[positions] = opened.run(None, dict(feed))[0][:, 0]
+        return scores
+
+    return run
+
+
+def plain_graph(folder: Path, path: Path) -> None:
+    """The graph of transformers' own code, as a plain `torch.onnx.export` gives it."""
+    model = load_classifier(load_artefact(folder))
+
+    class Plain(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
+
+        def forward(self, ids: torch.Tensor, mask: torch.Tensor, types: torch.Tensor) -> torch.Tensor:
+            return self.model(input_ids=ids, attention_mask=mask, token_type_ids=types).logits
+
+    ids = torch.ones(2, 9, dtype=torch.long)
+    axes = {name: {0: "batch", 1: "sequence"} for name in INPUTS}
+    torch.onnx.export(
+        Plain().eval(),
+        (ids, ids, ids * 0),
+        str(path),
+        input_names=list(INPUTS),
+        output_names=["logits"],
+        dynamic_axes={**axes, "logits": {0: "batch"}},
+        opset_version=17,
+        dynamo=False,
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", type=Path)
+    parser.add_argument("--pairs", type=int, default=100)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=2)
+    arguments = parser.parse_args()
+    from sentence_transformers import CrossEncoder
+
+    torch.set_num_threads(arguments.threads)
+    tokenizer = Tokenizer.from_file(str(arguments.model / "tokenizer.json"))
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    query, memories = texts(tokenizer, arguments.pairs)
+    pairs, count, threads = encoded(tokenizer, query, memories), arguments.pairs, arguments.threads
+    with tempfile.TemporaryDirectory() as folder:
+        graphs = {
+            name: Path(folder) / f"{name}.onnx"
+            for name in ("plain", "fp32", "smooth", "split", "dynamic", "static", "int4")
+        }
+        artefact = load_artefact(arguments.model)
+        plain_graph(arguments.model, graphs["plain"])
+        write_graph(load_classifier(artefact), graphs["fp32"])
+        write_graph(load_classifier(artefact), graphs["smooth"], calibration=pairs[:32])
+        write_graph(load_classifier(artefact), graphs["split"], one_node_attention=False)
+        int8_dynamic(graphs["smooth"], graphs["dynamic"])
+        int8_static(graphs["smooth"], graphs["static"], pairs[:32])
+        block_weights(graphs["split"], graphs["int4"])
+        encoder = CrossEncoder(str(arguments.model), device="cpu")
+        contestants: dict[str, Callable[[], Floats]] = {
+            "sentence-transformers predict": lambda: np.asarray(
+                encoder.predict([(query, memory) for memory in memories], activation_fn=torch.nn.Identity())
+            ),
+            "plain ONNX, whole pool padded (FlashRank)": one_session(
+                graphs["plain"], batched(pairs, count, in_order=True), count, threads
+            ),
+            "plain ONNX, batches of 64 in order (fastembed)": one_session(
+                graphs["plain"], batched(pairs, 64, in_order=True), count, threads
+            ),
+            "ours fp32, 2048 tokens a batch": workers(graphs["fp32"], batched(pairs, 2048), count, threads),
+            "ours fp32, 512 tokens a batch": workers(graphs["fp32"], batched(pairs, 512), count, threads),
+            "ours fp32, a pair a run": workers(graphs["fp32"], batched(pairs, None), count, threads),
+            "ours int8-dynamic, a pair a run": workers(graphs["dynamic"], batched(pairs, None), count, threads),
+            "ours int8-static, 512 tokens a batch": workers(graphs["static"], batched(pairs, 512), count, threads),
+            "ours int4-weights, a pair a run": workers(graphs["int4"], batched(pairs, None), count, threads),
+        }
+        scores = {name: run() for name, run in contestants.items()}
+        seconds: dict[str, list[tuple[float, float]]] = {name: [] for name in contestants}
+        for _ in range(arguments.rounds):
+            for name, run in contestants.items():
+                wall, processor = time.perf_counter(), time.process_time()
+                run()
+                seconds[name].append((time.perf_counter() - wall, time.process_time() - processor))
+    first = next(iter(contestants))
+    base = np.median(seconds[first], axis=0)
+    rows = []
+    for name in contestants:
+        wall, processor = np.median(seconds[name], axis=0)
+        same = rank_correlation(scores[first], scores[name])
+        rows.append(
+            (
+                name,
+                f"{wall:.2f}",
+                f"{base[0] / wall:.2f}×",
+                f"{processor:.2f}",
+                f"{base[1] / processor:.2f}×",
+                f"{same:.4f}",
+            )
+        )
+    header = ("contestant", "seconds", "faster", "cpu s", "less cpu", "rank correlation")
+    print(
+        f"{count} pairs, {np.mean([f['input_ids'].shape[1] for f in pairs]):.0f} tokens on average, {threads} threads\n"
+    )
+    print(table(rows, header, right=(1, 2, 3, 4, 5)))
+
+
+if __name__ == "__main__":
+    main()
