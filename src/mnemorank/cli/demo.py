@@ -11,7 +11,7 @@ EXAMPLE = "mnemorank demo"
 
 QUESTIONS: tuple[tuple[str, dict[str, str]], ...] = (
     ("Where does Ruby work now?", {}),
-    ("Where did Ruby work before Aurora Labs?", {}),
+    ("Where was Ruby working in 2021?", {}),
     ("Which medication does Dad take for his blood pressure?", {}),
     ("what db do we run in production", {}),
     ("Which database was in production?", {"as_of": "2023-06-01"}),
