@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.conftest import WORDS, build_tokenizer
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+
+from tests.conftest import WORDS, build_tokenizer
 
 TOPICS = ["cat", "dog", "berlin", "lisbon", "python", "rust", "dentist", "database", "migration", "flight"]
 torch.set_num_threads(1)

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 from peft import PeftModel
-from tests.training.conftest import write_jsonl
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
 
 from mnemorank import Model
@@ -19,6 +18,7 @@ from mnemorank.training.loading import parse_recipe
 from mnemorank.training.network import build_network
 from mnemorank.training.recipe import ModelTable
 from mnemorank.training.run import train
+from tests.training.conftest import write_jsonl
 
 INSTRUCTION = templates["instruct"].instruction
 

@@ -2,8 +2,6 @@ from __future__ import annotations
 
 import random
 
-from tests.conftest import build_tokenizer
-
 from mnemorank.artefact import Manifest
 from mnemorank.features import feature_prefix
 from mnemorank.scorers.inputs import InputWriter
@@ -12,6 +10,7 @@ from mnemorank.training.batches import Batches, Draws, choose
 from mnemorank.training.examples import ReadyList
 from mnemorank.training.feature_noise import NoisyFeatures
 from mnemorank.training.recipe import FeatureNoise, Lists
+from tests.conftest import build_tokenizer
 
 LENGTHS = random.Random(5).choices(range(5, 200), k=203)
 

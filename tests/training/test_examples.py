@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import pytest
-from tests.conftest import build_tokenizer
 
 from mnemorank.artefact import Manifest
 from mnemorank.data.records import Candidate, Example
@@ -11,6 +10,7 @@ from mnemorank.model import Model
 from mnemorank.scorers.inputs import InputWriter
 from mnemorank.training.examples import prepare
 from mnemorank.training.measuring import NetworkScorer
+from tests.conftest import build_tokenizer
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
-from tests.training.conftest import TOPICS, write_jsonl
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from mnemorank import Memory, Model
@@ -18,6 +17,7 @@ from mnemorank.features import HOPS, ROLES, Features
 from mnemorank.templates import templates
 from mnemorank.training.loading import find_recipe, parse_recipe
 from mnemorank.training.run import train
+from tests.training.conftest import TOPICS, write_jsonl
 
 TOKENS = tomllib.loads(find_recipe("multihop").read_text())["model"]["special_tokens"]
 

@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
-from tests.training.conftest import base_tables
 
 from mnemorank.cli import build_parser, main
 from mnemorank.cli.train import resume_command
@@ -21,6 +20,7 @@ from mnemorank.errors import InputError, MnemorankError
 from mnemorank.training.interruption import InterruptedTrainingError
 from mnemorank.training.loading import parse_recipe
 from mnemorank.training.run import train
+from tests.training.conftest import base_tables
 
 
 def run_in_child(tables: dict, output: str, resume: bool) -> None:

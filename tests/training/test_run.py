@@ -10,7 +10,6 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from sentence_transformers import CrossEncoder
-from tests.training.conftest import write_jsonl
 
 from mnemorank import Model
 from mnemorank.artefact import Manifest, load_artefact
@@ -20,6 +19,7 @@ from mnemorank.errors import InputError, MnemorankError
 from mnemorank.model import Scored
 from mnemorank.training.loading import parse_recipe
 from mnemorank.training.run import train
+from tests.training.conftest import write_jsonl
 
 
 def scores_of(model, path):

@@ -9,13 +9,13 @@ from mnemorank.cli.arguments import add_model
 HELP = "rerank the bundled sample memories for a few questions"
 EXAMPLE = "mnemorank demo"
 
-QUESTIONS: tuple[tuple[str, dict[str, str]], ...] = (
-    ("Where does Ruby work now?", {}),
-    ("Where was Ruby working in 2021?", {}),
-    ("Which medication does Dad take for his blood pressure?", {}),
-    ("what db do we run in production", {}),
-    ("Which database was in production?", {"as_of": "2023-06-01"}),
-    ("What is the capital gains tax rate in Portugal?", {}),
+QUESTIONS: tuple[tuple[str, str | None], ...] = (
+    ("Where does Ruby work now?", None),
+    ("Where was Ruby working in 2021?", None),
+    ("Which medication does Dad take for his blood pressure?", None),
+    ("what db do we run in production", None),
+    ("Which database was in production?", "2023-06-01"),
+    ("What is the capital gains tax rate in Portugal?", None),
 )
 
 
@@ -35,16 +35,16 @@ def run(arguments: argparse.Namespace) -> None:
 
     with as_file(files("mnemorank") / "samples" / "memories.jsonl") as path:
         memories = load_memories(path)
-    questions = ((arguments.query, {}),) if arguments.query else QUESTIONS
+    questions = ((arguments.query, None),) if arguments.query else QUESTIONS
     with Reranker(arguments.model) as reranker:
         reranker.rerank("warm up", ["the first run is slower"])
         print(f"{len(memories)} memories of one life: work, family, health, code. The three best for each question,")
         print("with relevance, places gained over the given order, and dates.\n")
         started = time.monotonic()
-        for query, options in questions:
-            asked = "  (as of " + options["as_of"] + ")" if "as_of" in options else ""
+        for query, as_of in questions:
+            asked = f"  (as of {as_of})" if as_of else ""
             print(paint(f"  {query}{asked}", 1, 35))
-            print(show(reranker.rerank(query, memories, top_k=3, **options)) + "\n")
+            print(show(reranker.rerank(query, memories, top_k=3, as_of=as_of)) + "\n")
         pairs = len(questions) * len(memories)
         seconds = time.monotonic() - started
         print(f"{pairs} pairs in {seconds:.1f} s on this CPU.")
