@@ -67,7 +67,7 @@ def tiny_world_base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The torch folder of the simulation's tiny model, with a manifest; see simulated.py."""
     import simulated
 
-    from mnemorank.artefact import Manifest, write_manifest
+    from mnemorank.manifest import Manifest, write_manifest
 
     folder = simulated.write_base(tmp_path_factory.mktemp("world") / "base")
     manifest = Manifest("tiny", family="torch", format="plain", max_length=48)

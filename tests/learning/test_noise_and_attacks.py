@@ -13,13 +13,13 @@ import pytest
 import simulated as world
 import torch
 
-from mnemorank.artefact import Manifest
 from mnemorank.learning.events import Event, Shown
 from mnemorank.learning.gate import GateRules, decide
 from mnemorank.learning.measurement import measure_scoring
 from mnemorank.learning.mining import HELD_OUT, TRAIN, Mined, MiningRules, mine
 from mnemorank.learning.propensity import estimate, impressions
 from mnemorank.learning.signals import Signal
+from mnemorank.manifest import Manifest
 from mnemorank.model import Scored
 
 RULES = GateRules(least_queries=30)

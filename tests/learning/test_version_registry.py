@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from mnemorank import ArtefactError, InputError, Reranker
-from mnemorank.artefact import Manifest, write_manifest
 from mnemorank.learning.registry import Registry
+from mnemorank.manifest import Manifest, write_manifest
 
 
 @pytest.fixture(scope="module")

@@ -28,7 +28,7 @@ quantize = "none"
 nice = 3
 attempts = 50
 changes = [
-  "train.epochs=2", "train.batch_size=16", "train.learning_rate=0.002", "train.head_factor=1.0", "save_every=1",
+  "train.epochs=5", "train.batch_size=8", "train.learning_rate=0.003", "train.head_factor=1.0", "save_every=2",
 ]
 [guards]
 general = "{general}"

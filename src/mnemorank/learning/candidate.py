@@ -9,11 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from mnemorank.artefact import MANIFEST, load_artefact, write_manifest
+from mnemorank.artefact import load_artefact
 from mnemorank.errors import InputError, MissingExtraError
 from mnemorank.learning.guards import shipped
 from mnemorank.learning.registry import Version
 from mnemorank.learning.settings import Training
+from mnemorank.manifest import MANIFEST, write_manifest
 
 Report = Callable[[dict[str, Any]], None]
 _ENOUGH_FOR_DEV = 60
@@ -71,9 +72,12 @@ def export_candidate(settings: Training, trained: Path, parent: Version, output:
     shutil.rmtree(partial, ignore_errors=True)
     export(trained, partial, quantize=settings.quantize)
     manifest, old = load_artefact(partial).manifest, load_artefact(parent.path).manifest
+    # Too few examples for a dev set leave the candidate uncalibrated; its scores are still on its parent's scale.
+    calibration = old.calibration if manifest.calibration == Calibration() else manifest.calibration
     kept = replace(
         manifest, name=old.name, version=name, first_stage=old.first_stage, windows=old.windows,
         abstain_below=old.abstain_below, instruction=old.instruction,
+        calibration=calibration,
     )  # fmt: skip
     write_manifest(partial, kept, list(manifest.files))
     partial.rename(output)

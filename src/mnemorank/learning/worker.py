@@ -83,6 +83,8 @@ class _Worker:
         version = self._registered(exported, trained, parent)
         self._loop.runs.update(self._run.id, version=version.name)
         self._begin("evaluate")
+        if self._run.decision is not None:  # an earlier process asked the gate, and may even have promoted
+            return dict(self._run.decision), version
         decision = self._loop.evaluate(version.name, who=self._run.who).to_dict()
         self._loop.runs.update(self._run.id, decision=decision)
         return decision, version
