@@ -12,7 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import numpy as np
 
 from mnemorank import Failover, Memory, Model
-from mnemorank.artefact import Manifest
+from mnemorank.manifest import Manifest
 from mnemorank.model import Scored, Scoring
 from mnemorank.scorers.probe import probe
 

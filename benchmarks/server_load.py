@@ -29,7 +29,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from mnemorank.artefact import Calibration, load_artefact, write_manifest
+from mnemorank.artefact import load_artefact
+from mnemorank.manifest import Calibration, write_manifest
 
 QUERIES = (
     "Where does Ruby work now?",

@@ -4,7 +4,8 @@ import shutil
 import pytest
 
 from mnemorank import ArtefactError, Model
-from mnemorank.artefact import Calibration, Manifest, bundled_models, load_artefact, read_manifest, write_manifest
+from mnemorank.artefact import bundled_models, load_artefact
+from mnemorank.manifest import Calibration, Manifest, read_manifest, write_manifest
 
 FILES = ["model.onnx", "tokenizer.json", "config.json"]
 

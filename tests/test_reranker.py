@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mnemorank import Fusion, InputError, Memory, Model, Moment, Options, Reranker, ScorerError, Selection
-from mnemorank.artefact import Calibration, FirstStage, Manifest, Windows, write_manifest
+from mnemorank.manifest import Calibration, FirstStage, Manifest, Windows, write_manifest
 from mnemorank.model import Scored
 
 QUERY = "where does ruby work now"

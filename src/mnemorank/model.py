@@ -10,7 +10,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from mnemorank.artefact import Manifest, load_artefact
+from mnemorank.artefact import load_artefact
+from mnemorank.manifest import Manifest
 from mnemorank.memory import Memory
 from mnemorank.readings import Reader, Reading
 from mnemorank.scorers import Scorer, open_scorer

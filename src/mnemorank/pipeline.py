@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemorank.artefact import FirstStage, Manifest
 from mnemorank.errors import InputError
+from mnemorank.manifest import FirstStage, Manifest
 from mnemorank.memory import Memory
 from mnemorank.model import Scored, Scoring
 from mnemorank.moment import Moment

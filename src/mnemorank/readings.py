@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mnemorank.artefact import Manifest
 from mnemorank.formats import Formatted, formats
+from mnemorank.manifest import Manifest
 from mnemorank.memory import Memory
 from mnemorank.ranking.lexical import bm25
 from mnemorank.ranking.windows import Span, best_windows, coarse_split, split

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from mnemorank import InputError, Memory, Model, Moment
-from mnemorank.artefact import MANIFEST, Manifest, write_manifest
 from mnemorank.data.records import Candidate, Example
 from mnemorank.evaluation.audits import Material, audits, read_examples
 from mnemorank.evaluation.audits.groups import fold_of_examples
 from mnemorank.evaluation.audits.leakage import QUERY_ALIKE, _query_pieces, near_duplicates
 from mnemorank.evaluation.audits.length import spearman
+from mnemorank.manifest import MANIFEST, Manifest, write_manifest
 from mnemorank.model import Scored
 from tests.conftest import write_overlap_model
 

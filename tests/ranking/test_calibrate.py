@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnemorank.artefact import Calibration
+from mnemorank.manifest import Calibration
 from mnemorank.ranking.calibrate import fit_platt, log_odds, logit, sigmoid
 
 finite = st.floats(-1e3, 1e3)

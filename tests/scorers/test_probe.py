@@ -9,8 +9,9 @@ import torch
 from torch.nn.functional import binary_cross_entropy_with_logits
 from transformers import AutoModelForCausalLM, AutoTokenizer, BertConfig, BertForSequenceClassification, BertModel
 
-from mnemorank.artefact import load_artefact, write_manifest
+from mnemorank.artefact import load_artefact
 from mnemorank.errors import ProbeWarning
+from mnemorank.manifest import write_manifest
 from mnemorank.model import Model
 from mnemorank.scorers import open_scorer
 from mnemorank.scorers.probe import PAIRS, probe

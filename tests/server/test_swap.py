@@ -16,7 +16,7 @@ import pytest
 from onnx import numpy_helper
 
 from mnemorank import Memory
-from mnemorank.artefact import Manifest, write_manifest
+from mnemorank.manifest import Manifest, write_manifest
 from mnemorank.server.catalogue import current_version
 
 FILES = ["model.onnx", "tokenizer.json", "config.json"]

@@ -117,7 +117,7 @@ def test_the_answers_score_is_the_difference_of_the_full_logits(tiny_causal):
     table = ModelTable(base=str(tiny_causal), kind="yes-no", template="yes-no", max_length=256)
     base = load_base(table, seed=1)
     network = build_network(base.model, base.tokenizer, templates["yes-no"]).eval()
-    from mnemorank.artefact import Manifest
+    from mnemorank.manifest import Manifest
     from mnemorank.scorers.base import Pair
     from mnemorank.scorers.inputs import InputWriter
 

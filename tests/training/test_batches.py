@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import random
 
-from mnemorank.artefact import Manifest
 from mnemorank.features import feature_prefix
+from mnemorank.manifest import Manifest
 from mnemorank.scorers.inputs import InputWriter
 from mnemorank.templates import templates
 from mnemorank.training.batches import Batches, Draws, choose

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from mnemorank.artefact import Manifest
 from mnemorank.data.records import Candidate, Example
 from mnemorank.errors import InputError
+from mnemorank.manifest import Manifest
 from mnemorank.memory import Memory
 from mnemorank.model import Model
 from mnemorank.scorers.inputs import InputWriter

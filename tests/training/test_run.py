@@ -12,10 +12,11 @@ from safetensors.torch import load_file
 from sentence_transformers import CrossEncoder
 
 from mnemorank import Model
-from mnemorank.artefact import Manifest, load_artefact
+from mnemorank.artefact import load_artefact
 from mnemorank.data.distill import distill
 from mnemorank.data.records import read_lists, write_lists
 from mnemorank.errors import InputError, MnemorankError
+from mnemorank.manifest import Manifest
 from mnemorank.model import Scored
 from mnemorank.training.loading import parse_recipe
 from mnemorank.training.run import train

@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from mnemorank.artefact import MANIFEST, Artefact, Manifest, load_artefact, write_manifest
+from mnemorank.artefact import Artefact, load_artefact
 from mnemorank.data.records import Example
 from mnemorank.errors import InputError, MissingExtraError
+from mnemorank.manifest import MANIFEST, Manifest, write_manifest
 
 try:
     import onnx as _onnx  # noqa: F401

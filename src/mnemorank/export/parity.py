@@ -14,11 +14,11 @@ import torch
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-from mnemorank.artefact import Manifest
 from mnemorank.data.records import Example
 from mnemorank.errors import MnemorankError
 from mnemorank.export.graph import Feed, accepted_inputs
 from mnemorank.formats import formats
+from mnemorank.manifest import Manifest
 from mnemorank.scorers.base import Pair
 from mnemorank.scorers.inputs import InputWriter
 

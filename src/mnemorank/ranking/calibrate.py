@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemorank.artefact import Calibration
+from mnemorank.manifest import Calibration
 
 Floats = NDArray[np.float64]
 

@@ -6,8 +6,8 @@ import os
 from dataclasses import dataclass
 from urllib.parse import SplitResult, parse_qsl, urlsplit
 
-from mnemorank.artefact import Manifest
 from mnemorank.errors import ArtefactError, InputError, ScorerError
+from mnemorank.manifest import Manifest
 from mnemorank.scorers.dialects import Dialect, dialects
 
 _SECRET_WORDS = ("key", "token", "secret", "password", "signature")

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mnemorank.artefact import Manifest
 from mnemorank.errors import InputError, MnemorankError, ScorerError
+from mnemorank.manifest import Manifest
 from mnemorank.memory import Memory
 from mnemorank.model import Scored, Scoring
 from mnemorank.scorers.breaker import Breaker, State

@@ -9,8 +9,8 @@ from functools import lru_cache
 import numpy as np
 from tokenizers import Tokenizer
 
-from mnemorank.artefact import Manifest
 from mnemorank.errors import InputError
+from mnemorank.manifest import Manifest
 from mnemorank.scorers.base import Pair, Passage
 from mnemorank.scorers.tokens import Ids, PairLayout, clean, encode, offsets
 from mnemorank.templates import Rendered, templates

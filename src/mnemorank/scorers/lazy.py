@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mnemorank.artefact import Manifest, load_artefact
+from mnemorank.artefact import load_artefact
 from mnemorank.errors import InputError, ScorerError
+from mnemorank.manifest import Manifest
 from mnemorank.memory import Memory
 from mnemorank.model import Model, Scored, Scoring
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mnemorank.artefact import Manifest
+from mnemorank.manifest import Manifest
 from mnemorank.training.recipe import Recipe, Stage
 from mnemorank.training.results import SHOWN, Results, format_interval
 

@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from mnemorank.artefact import Manifest
 from mnemorank.data.records import Example
 from mnemorank.evaluation.measures import Judged, measure, neutral_order
+from mnemorank.manifest import Manifest
 from mnemorank.model import Model
 from mnemorank.ranking.lexical import bm25
 from mnemorank.scorers.base import Pair, Passage, Scores

@@ -10,8 +10,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from mnemorank.artefact import sha256
 from mnemorank.errors import InputError
+from mnemorank.manifest import sha256
 from mnemorank.training.recipe import Recipe, Source
 
 _PACKAGES = ("mnemorank", "torch", "transformers", "sentence-transformers", "peft", "torchao", "tokenizers", "numpy")

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from mnemorank.artefact import Calibration
 from mnemorank.evaluation.significance import Comparison, Interval, compare, interval
+from mnemorank.manifest import Calibration
 from mnemorank.ranking.calibrate import fit_platt
 from mnemorank.training.measuring import Floats, Measured
 

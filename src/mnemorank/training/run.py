@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from mnemorank.artefact import MANIFEST, Manifest
 from mnemorank.data.benchmarks import loaders
 from mnemorank.data.mixing import load_mix
 from mnemorank.data.records import Example
 from mnemorank.errors import InputError
+from mnemorank.manifest import MANIFEST, Manifest
 from mnemorank.scorers.inputs import InputWriter
 from mnemorank.templates import templates
 from mnemorank.training.adapters import HEADS, add_lora

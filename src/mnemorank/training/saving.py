@@ -9,7 +9,7 @@ from typing import Any
 
 from safetensors.torch import save_file
 
-from mnemorank.artefact import MANIFEST, Manifest, write_manifest
+from mnemorank.manifest import MANIFEST, Manifest, write_manifest
 from mnemorank.training.adapters import merge
 from mnemorank.training.base import Base
 from mnemorank.training.checkpoints import whole_folder

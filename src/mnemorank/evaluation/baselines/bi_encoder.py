@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from mnemorank.artefact import MANIFEST
 from mnemorank.errors import ArtefactError, MissingExtraError
 from mnemorank.evaluation.baselines.base import Answer, Floats, Question
 from mnemorank.evaluation.files import digest_of_folder
+from mnemorank.manifest import MANIFEST
 
 PREFIX = "bi:"
 
