@@ -23,6 +23,7 @@ from datasets import Dataset
 from sentence_transformers import CrossEncoder
 from sentence_transformers.cross_encoder import CrossEncoderTrainer, CrossEncoderTrainingArguments
 from sentence_transformers.cross_encoder.losses import BinaryCrossEntropyLoss
+from transformers import TrainerCallback
 
 from mnemorank.training.base import base_path
 from mnemorank.training.loading import parse_recipe
@@ -49,6 +50,16 @@ def make_lists(count: int, seed: int = 1) -> list[dict]:
     ]
 
 
+class Marks(TrainerCallback):
+    """When each step ended."""
+
+    def __init__(self) -> None:
+        self.times: list[float] = []
+
+    def on_step_end(self, *_: object, **__: object) -> None:
+        self.times.append(time.process_time())
+
+
 def plain(lists: list[dict], base: str, folder: Path, *, dropout_off: bool) -> float:
     options = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0} if dropout_off else {}
     model = CrossEncoder(base, num_labels=1, max_length=256, config_kwargs=options, device="cpu")
@@ -63,10 +74,11 @@ def plain(lists: list[dict], base: str, folder: Path, *, dropout_off: bool) -> f
         disable_tqdm=True,
         dataloader_pin_memory=False,
     )
-    trainer = CrossEncoderTrainer(model=model, args=arguments, train_dataset=data, loss=BinaryCrossEntropyLoss(model))
-    started = time.process_time()
-    trainer.train()
-    return len(pairs) / (time.process_time() - started)
+    marks = Marks()
+    CrossEncoderTrainer(
+        model=model, args=arguments, train_dataset=data, loss=BinaryCrossEntropyLoss(model), callbacks=[marks]
+    ).train()
+    return pairs_a_second(marks.times)
 
 
 def ours(lists: list[dict], base: str, folder: Path) -> float:
@@ -84,7 +96,11 @@ def ours(lists: list[dict], base: str, folder: Path) -> float:
     )
     marks: list[float] = []
     train(recipe, folder / "out", report=lambda progress: marks.append(time.process_time()))
-    # From the end of the first step on, so that neither loading nor the first step's warm-up counts.
+    return pairs_a_second(marks)
+
+
+def pairs_a_second(marks: list[float]) -> float:
+    """From the end of the first step on, so that neither loading nor the first step's warm-up counts."""
     return LIST * BATCH * (len(marks) - 1) / (marks[-1] - marks[0])
 
 
