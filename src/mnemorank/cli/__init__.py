@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -14,6 +15,9 @@ from mnemorank._version import __version__
 from mnemorank.errors import ArtefactError, InputError, MissingExtraError, MnemorankError
 
 COMMANDS = ("demo", "rerank", "score", "models", "bench", "audit", "serve", "train", "export", "learn")
+
+# Their notices at import are about their own insides: nobody at a command line can act on them.
+_NOISY_LOGGERS = ("torchao", "torch.utils._pytree")
 
 
 class Command(Protocol):
@@ -34,6 +38,8 @@ class Command(Protocol):
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code: 0 done, 1 failed, 2 bad usage or input."""
     arguments = build_parser().parse_args(argv)
+    for name in _NOISY_LOGGERS:
+        logging.getLogger(name).setLevel(logging.ERROR)
     try:
         return arguments.run(arguments) or 0
     except (InputError, ArtefactError, MissingExtraError) as error:
