@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from mnemorank.artefact import load_artefact
+from mnemorank.artefact import MANIFEST, Calibration, load_artefact, write_manifest
 from mnemorank.errors import InputError, MissingExtraError
 from mnemorank.learning.guards import shipped
 from mnemorank.learning.registry import Version
