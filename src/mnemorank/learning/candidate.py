@@ -9,12 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from mnemorank.artefact import MANIFEST, Calibration, load_artefact, write_manifest
+from mnemorank.artefact import load_artefact
 from mnemorank.errors import InputError, MissingExtraError
 from mnemorank.learning.guards import shipped
 from mnemorank.learning.registry import Version
 from mnemorank.learning.settings import Training
-from mnemorank.manifest import MANIFEST, write_manifest
+from mnemorank.manifest import MANIFEST, Calibration, write_manifest
 
 Report = Callable[[dict[str, Any]], None]
 _ENOUGH_FOR_DEV = 60
