@@ -110,7 +110,7 @@ class Linear(nn.Module):
         return self.inputs(hidden) @ self.weight + self.bias
 
 
-def _smoothing(weight: Tensor, reach: Tensor, balance: float = 0.8) -> Tensor:
+def _smoothing(weight: Tensor, reach: Tensor, balance: float = 0.75) -> Tensor:
     """SmoothQuant's scales (Xiao et al., 2023): `balance` of the difficulty goes from the inputs to the weights."""
     strongest = weight.abs().amax(1).clamp(min=1e-5)
     scale = reach.clamp(min=1e-5) ** balance / strongest ** (1 - balance)
