@@ -53,6 +53,7 @@ def test_nested_metadata_is_merged():
         ({"text": "a", "trust": "high"}, "trust"),
         ({"text": "a", "entities": 5}, "entities"),
         ({"text": "a", "type": ["x"]}, "type"),
+        ({"text": "a", "proof_count": "inf"}, "proof_count"),
     ],
 )
 def test_errors_name_record_and_field(record, named):
@@ -112,3 +113,12 @@ moments = st.builds(lambda d: Moment.parse(d), st.dates())
 )
 def test_dict_round_trip(memory):
     assert Memory.of(memory.to_dict()) == memory
+
+
+def test_a_falsy_end_that_is_no_date_leaves_no_half_range():
+    (memory,) = read_memories([{"text": "a", "occurred_start": "2020", "occurred_end": 0}], on_error="skip")
+    assert memory.date is None
+
+
+def test_the_text_field_is_not_another_field_too():
+    assert Memory.of({"context": "hello"}, field="context") == Memory("hello")

@@ -52,6 +52,11 @@ def test_csv_with_quotes_and_line_breaks(tmp_path):
         ("m.csv", "text,b\na\n", "m.csv:2"),
         ("m.csv", "title\na\n", "m.csv:2.*title"),
         ("m.csv", 'text\n"a\n', "CSV"),
+        ("m.csv", "text,text\na,b\n", "twice"),
+        ("m.csv", "text\n", "header and rows"),
+        ("m", "5", "JSON Lines"),
+        ("m.jsonl", '{"text": "a", "x": ' + "9" * 5000 + "}", "m.jsonl:1"),
+        ("m.jsonl", "[" * 20_000, "m.jsonl:1"),
     ],
 )
 def test_errors_name_file_and_line(tmp_path, name, content, named):
@@ -66,3 +71,8 @@ def test_files_that_cannot_be_read(tmp_path):
     (tmp_path / "b.jsonl").write_bytes(b"\xff\xfe\xfa")
     with pytest.raises(InputError, match="UTF-8"):
         load_memories(tmp_path / "b.jsonl")
+
+
+def test_csv_keeps_odd_line_breaks_and_long_texts(tmp_path):
+    (tmp_path / "m.csv").write_text("text\nhello\x0cworld\u2028again\n" + "x" * 200_000 + "\n", encoding="utf-8")
+    assert [len(m.text) for m in load_memories(tmp_path / "m.csv")] == [17, 200_000]

@@ -1,4 +1,5 @@
 from datetime import date, datetime, timedelta, timezone
+from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import given
@@ -44,6 +45,11 @@ def test_python_dates_and_years():
     assert Moment.parse(2024) == Moment(2024)
     at = datetime(2024, 3, 5, 10, 0, tzinfo=timezone(timedelta(hours=2)))
     assert str(Moment.parse(at)) == "2024-03-05T10:00:00+02:00"
+
+
+def test_a_zone_by_name_is_kept():
+    moment = Moment.parse(datetime(2024, 3, 5, 0, 30, tzinfo=ZoneInfo("America/New_York")))
+    assert str(moment) == "2024-03-05T00:30:00-05:00"
 
 
 def test_midnight_without_a_zone_is_a_plain_day():

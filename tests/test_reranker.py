@@ -192,6 +192,7 @@ def test_a_deadline_leaves_the_tail_in_first_stage_order(folder):
     assert [r.index for r in ranking] == [2, 3, 1, 0]
     assert [r.scored for r in ranking] == [True, False, False, False]
     assert "3 of 4" in ranking.degraded
+    assert not ranking.abstained
 
 
 def test_a_real_deadline_is_kept(reranker):
@@ -328,3 +329,54 @@ def test_every_pool_gives_each_memory_at_most_once(reranker, pool, top_k):
 def test_results_are_plain_data(reranker):
     ranking = reranker.rerank(QUERY, POOL)
     json.dumps(ranking.as_dicts())
+
+
+OLD_AND_NEW = [
+    {"text": "ruby work now", "occurred_start": "2019", "key": "job"},
+    {"text": "ruby work", "occurred_start": "2024", "key": "job"},
+]
+
+
+@pytest.mark.parametrize("selection", [Selection(), Selection(diversity=0.9), Selection(replace_only=0.1)])
+def test_selection_never_undoes_supersession(reranker, selection):
+    options = Options(first_stage="none", selection=selection)
+    assert [r.index for r in reranker.rerank(QUERY, OLD_AND_NEW, options=options)] == [1, 0]
+    assert [r.index for r in reranker.rerank(QUERY, OLD_AND_NEW, options=options, as_of="2020")] == [0, 1]
+
+
+def test_nothing_scored_in_time_is_not_nothing_relevant(reranker):
+    ranking = reranker.rerank(QUERY, POOL, deadline_ms=0.0001)
+    assert not ranking.abstained
+    assert ranking.scored_by is None
+    assert "deadline" in ranking.degraded
+
+
+def test_a_model_that_gives_no_numbers_is_named_as_such(folder):
+    class Blank(Broken):
+        def score(self, query, memories, **_):
+            return Scored(np.full(len(memories), np.nan), [None] * len(memories), self.manifest)
+
+    ranking = Reranker(Blank(Model.load(folder))).rerank(QUERY, POOL)
+    assert "no number for 4 of 4" in ranking.degraded
+
+
+def test_the_limit_follows_bm25_where_that_is_the_first_stage(reranker):
+    options = Options(first_stage="bm25", limit=1)
+    ranking = reranker.rerank(QUERY, ["a dog", "the cat", "ruby work"], options=options)
+    assert ranking[0].index == 2
+    assert ranking[0].scored
+
+
+def test_records_of_the_callers_own_making_are_checked(reranker):
+    with pytest.raises(InputError, match="occurred_start"):
+        reranker.rerank(QUERY, [Memory("a", occurred_start="2024")])
+    scores = [1.0, float("nan"), 3.0, float("inf")]
+    ranking = reranker.rerank(QUERY, [Memory("cat", first_stage_score=s) for s in scores], options=Options(limit=1))
+    assert [r.index for r in ranking] == [2, 0, 1, 3]
+    with pytest.raises(InputError, match="memories"):
+        reranker.rerank(QUERY, None)
+
+
+def test_memories_come_back_whole_as_dicts(reranker):
+    (record,) = reranker.rerank(QUERY, [Memory("ruby", id="7", occurred_start=Moment(2024))]).as_dicts()
+    assert (record["id"], record["occurred_start"]) == ("7", "2024")

@@ -9,7 +9,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from mnemorank.errors import ArtefactError, MissingExtraError, MnemorankError
+from mnemorank.errors import ArtefactError, MissingExtraError
 from mnemorank.manifest import DEFAULT_MAX_LENGTH, MANIFEST, Manifest, read_manifest, sha256
 
 
@@ -120,8 +120,8 @@ def guess_family(path: Path) -> str:
     if (path / "model.onnx").is_file() or (path / "onnx" / "model.onnx").is_file():
         return "onnx"
     if (path / "adapter_config.json").is_file():
-        return "yes-no" if _read_json(path / "adapter_config.json").get("task_type") == "CAUSAL_LM" else "lora"
-    config = _read_json(path / "config.json")
+        return "yes-no" if read_json_object(path / "adapter_config.json").get("task_type") == "CAUSAL_LM" else "lora"
+    config = read_json_object(path / "config.json")
     if not config:
         raise ArtefactError(
             f"{path}: is not a model folder: it has neither {MANIFEST}, model.onnx, adapter_config.json nor config.json"
@@ -132,7 +132,7 @@ def guess_family(path: Path) -> str:
 
 def _guess_template(path: Path, family: str) -> str:
     """The template of the reference system that the folder looks like; the probe tells where the guess was wrong."""
-    model_type = str(_read_json(path / "config.json").get("model_type", ""))
+    model_type = str(read_json_object(path / "config.json").get("model_type", ""))
     if family == "yes-no":
         return {"qwen2": "mxbai", "gemma": "gemma", "gemma2": "gemma"}.get(model_type, "yes-no")
     is_decoder = model_type.startswith(("qwen", "llama", "mistral", "gemma", "phi"))
@@ -144,7 +144,7 @@ def _guess_template(path: Path, family: str) -> str:
 
 def _max_length(path: Path) -> int:
     """The longest input the folder admits to, at most 512 for encoders and 8192 for language models."""
-    config = _read_json(path / "config.json")
+    config = read_json_object(path / "config.json")
     positions = config.get("max_position_embeddings")
     is_causal = str((config.get("architectures") or [""])[0]).endswith("ForCausalLM")
     limits = [8192 if is_causal else DEFAULT_MAX_LENGTH]
@@ -153,13 +153,13 @@ def _max_length(path: Path) -> int:
         limits.append(
             positions - 2 if config.get("model_type") in ("roberta", "xlm-roberta", "camembert") else positions
         )
-    stated = _read_json(path / "tokenizer_config.json").get("model_max_length")
+    stated = read_json_object(path / "tokenizer_config.json").get("model_max_length")
     if isinstance(stated, int) and 8 < stated < 10**6:
         limits.append(stated)
     return min(limits)
 
 
-def _read_json(path: Path) -> dict[str, Any]:
+def read_json_object(path: Path) -> dict[str, Any]:
     if not path.is_file():
         return {}
     try:
@@ -167,5 +167,5 @@ def _read_json(path: Path) -> dict[str, Any]:
     except (UnicodeDecodeError, json.JSONDecodeError) as error:
         raise ArtefactError(f"{path}: cannot be read as JSON: {error}") from None
     if not isinstance(data, dict):
-        raise MnemorankError(f"{path}: expected a JSON object")
+        raise ArtefactError(f"{path}: expected a JSON object, got {type(data).__name__}")
     return data

@@ -10,7 +10,7 @@ from mnemorank.words import STOPWORDS, terms, words
 ROLES = ("Main_Claim", "Supporting_Evidence", "Expert_Opinion", "Background_Information")
 HOPS = (0, 1, 2)
 
-_ENTITY = re.compile(r"\b(?:[A-Z][\w&'’.-]*\w|[A-Z])(?:\s+(?:of|the|de|van|von|al|and)?\s*[A-Z][\w&'’.-]*\w)*")
+_ENTITY = re.compile(r"\b(?:[A-Z][\w&'’.-]*\w|[A-Z])(?:\s(?:(?:of|the|de|van|von|al|and)\s)?[A-Z][\w&'’.-]*\w){0,3}")
 _CAUSAL = re.compile(
     r"\b(?:because|since|due to|as a result|therefore|thus|hence|consequently|caused?|causes|causing|led to|leads to|"
     r"leading to|resulted in|results in|so that|owing to|thanks to|in order to)\b",

@@ -90,7 +90,7 @@ def read_manifest(path: Path) -> Manifest:
     if not isinstance(data, dict):
         raise ArtefactError(f"{path}: expected a JSON object, got {type(data).__name__}")
     schema = data.pop("schema", None)
-    if not isinstance(schema, int) or schema < 1:
+    if not isinstance(schema, int) or isinstance(schema, bool) or schema < 1:
         raise ArtefactError(f"{path}: schema: expected {SCHEMA}, got {schema!r}")
     if schema > SCHEMA:
         raise ArtefactError(f"{path}: schema {schema} is newer than this mnemorank reads ({SCHEMA}); upgrade mnemorank")

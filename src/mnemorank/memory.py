@@ -72,6 +72,15 @@ class Memory:
     def is_ongoing(self) -> bool:
         return self.occurred_start is not None and self.occurred_end is None
 
+    @property
+    def is_event(self) -> bool:
+        return self.type is not None and self.type.casefold() == "event"
+
+    @property
+    def is_state(self) -> bool:
+        """An enduring fact, or a memory of no stated type."""
+        return self.type is None or self.type.casefold() == "world"
+
     def is_newer_than(self, other: Memory) -> bool:
         """True only where both are dated and the dates do not overlap."""
         return self.date is not None and other.date is not None and other.date.is_before(self.date)
@@ -94,8 +103,7 @@ class Memory:
         :param on_error: `raise` an InputError on a bad date, score or number, or `skip` the bad value and report it.
         """
         if isinstance(value, Memory):
-            _check_text(value.text, where, "text")
-            return value
+            return _checked(value, _Reader(where, on_error, report))
         if isinstance(value, str):
             return cls(value)
         if isinstance(value, Mapping):
@@ -126,6 +134,8 @@ def read_memories(
     """`Memory.of` for a whole pool; errors name the position."""
     if isinstance(values, (str, Mapping)):
         raise InputError(f"memories: expected a list of memories, got a single {type(values).__name__}")
+    if not isinstance(values, Iterable):
+        raise InputError(f"memories: expected a list of memories, got {type(values).__name__}")
     if on_error not in ("raise", "skip"):
         raise InputError(f"on_error: expected 'raise' or 'skip', got {on_error!r}")
     return [
@@ -173,8 +183,9 @@ class _Reader:
         except (TypeError, ValueError, OverflowError):
             self.problem(f"{key}: expected a number, got {value!r:.60}")
             return None
-        if math.isnan(number) and key == "first_stage_score":
-            self.report(f"{self.where}: first_stage_score is NaN and counts as missing")
+        if not math.isfinite(number) and key == "first_stage_score":
+            shown = "NaN" if math.isnan(number) else "infinite"
+            self.report(f"{self.where}: first_stage_score is {shown} and counts as missing")
             return None
         if not low <= number <= high:
             self.problem(f"{key}: expected a number from {low:g} to {high:g}, got {number:g}")
@@ -203,15 +214,15 @@ def _from_mapping(record: Mapping[str, Any], text_field: str | None, read: _Read
         )
     _check_text(record[key], read.where, key)
 
-    # A field that serves as the text is not also metadata or another field (`memory`, `document`).
-    raw = {name: record[source] for name, source in found.items() if source is not None}
+    # The field that serves as the text is not also another field.
+    raw = {name: record[source] for name, source in found.items() if source is not None and source != key}
     used = {source for source in found.values() if source is not None}
     nested = record.get("metadata")
     if isinstance(nested, Mapping):
         used.add("metadata")
     dates = {name: read.moment(name, raw.get(name)) for name in _DATES}
     start, end = _checked_range(raw, dates, read)
-    proof = read.number("proof_count", raw.get("proof_count"), 0)
+    proof = read.number("proof_count", raw.get("proof_count"), 0, 1e9)
     return Memory(
         text=record[key],
         **{name: read.word(name, raw.get(name)) for name in _WORDS},
@@ -235,13 +246,25 @@ def _checked_range(
 ) -> tuple[Moment | None, Moment | None]:
     """A range with a bad half is no range: half of it would say `ongoing` of something that ended."""
     start, end = dates["occurred_start"], dates["occurred_end"]
-    was_given = [bool(raw.get(name)) for name in ("occurred_start", "occurred_end")]
+    was_given = [raw.get(name) not in (None, "") for name in ("occurred_start", "occurred_end")]
     if was_given != [start is not None, end is not None]:
         return None, None
     if start and end and end.is_before(start):
         read.problem(f"occurred_end: {end} is before occurred_start {start}")
         return None, None
     return start, end
+
+
+def _checked(memory: Memory, read: _Reader) -> Memory:
+    """A record that the caller made: its text and dates must be what they say, and its score a number."""
+    _check_text(memory.text, read.where, "text")
+    for name in _DATES:
+        value = getattr(memory, name)
+        if value is not None and not isinstance(value, Moment):
+            raise InputError(f"{read.where}: {name}: expected a Moment, got {value!r:.60}; see Moment.parse")
+    if memory.first_stage_score is not None and not math.isfinite(memory.first_stage_score):
+        return memory.with_score(read.number("first_stage_score", memory.first_stage_score))
+    return memory
 
 
 def _first_present(record: Mapping[str, Any], keys: Iterable[str]) -> str | None:

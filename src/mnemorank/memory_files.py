@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import logging
 import sys
@@ -32,7 +33,10 @@ def load_memories(
             content = stream.read().removeprefix("\ufeff")
         except (UnicodeDecodeError, EOFError, OSError) as error:
             raise InputError(f"{name}: cannot be read as UTF-8 text: {error}") from None
-    records = _READERS[_kind(str(path), content)](content, name)
+    kind = _kind(str(path), content)
+    records = list(_READERS[kind](content, name))
+    if kind == "csv" and not records:
+        raise InputError(f"{name}: expected memories as JSON Lines, a JSON array or CSV with a header and rows")
     return [Memory.of(value, field=field, where=where, on_error=on_error, report=report) for where, value in records]
 
 
@@ -52,29 +56,38 @@ def _lines(content: str, name: str) -> Iterator[tuple[str, Any]]:
     for number, line in enumerate(content.split("\n"), 1):
         if not line.strip():
             continue
-        try:
-            yield f"{name}:{number}", json.loads(line)
-        except json.JSONDecodeError as error:
-            raise InputError(f"{name}:{number}: not valid JSON: {error.msg} at column {error.colno}") from None
+        yield f"{name}:{number}", _parsed(line, name, number)
 
 
 def _array(content: str, name: str) -> Iterator[tuple[str, Any]]:
-    try:
-        values = json.loads(content)
-    except json.JSONDecodeError as error:
-        raise InputError(f"{name}:{error.lineno}: not valid JSON: {error.msg} at column {error.colno}") from None
+    values = _parsed(content, name)
     if not isinstance(values, list):
         raise InputError(f"{name}: expected a JSON array of memories, got {type(values).__name__}")
     yield from ((f"{name}: memory {index}", value) for index, value in enumerate(values))
 
 
-def _csv(content: str, name: str) -> Iterator[tuple[str, Any]]:
-    rows = csv.DictReader(content.splitlines(keepends=True), strict=True)
+def _parsed(text: str, name: str, line: int | None = None) -> Any:
+    """:param line: where the text stands in its file; None for a whole file."""
     try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise InputError(
+            f"{name}:{line or error.lineno}: not valid JSON: {error.msg} at column {error.colno}"
+        ) from None
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits, thousands of nested brackets
+        raise InputError(f"{name}:{line or 1}: not usable JSON: {error}") from None
+
+
+def _csv(content: str, name: str) -> Iterator[tuple[str, Any]]:
+    csv.field_size_limit(sys.maxsize)
+    rows = csv.DictReader(io.StringIO(content, newline=""), strict=True)
+    try:
+        columns = list(rows.fieldnames or ())
+        if len(set(columns)) < len(columns):
+            raise InputError(f"{name}:1: the header names a column twice: {', '.join(columns)}")
         for row in rows:
             if None in row or None in row.values():
-                columns = len(rows.fieldnames or ())
-                raise InputError(f"{name}:{rows.line_num}: the row does not have the header's {columns} columns")
+                raise InputError(f"{name}:{rows.line_num}: the row does not have the header's {len(columns)} columns")
             yield f"{name}:{rows.line_num}", row
     except csv.Error as error:
         raise InputError(f"{name}:{rows.line_num}: not valid CSV: {error}") from None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import calendar
 import re
 from dataclasses import dataclass
-from datetime import date, datetime, time, timedelta
+from datetime import date, datetime, time, timedelta, timezone
 
 from mnemorank.errors import InputError
 
@@ -48,7 +48,10 @@ class Moment:
             case Moment():
                 return value
             case datetime():
-                return cls(value.year, value.month, value.day, _unless_plain_midnight(value.timetz()))
+                # A zone by name (ZoneInfo) gives its offset only with the date.
+                offset = value.utcoffset()
+                at = value.time() if offset is None else value.time().replace(tzinfo=timezone(offset))
+                return cls(value.year, value.month, value.day, _unless_plain_midnight(at))
             case date():
                 return cls(value.year, value.month, value.day)
             case bool():

@@ -32,6 +32,8 @@ from mnemorank.results import Ranking, Result
 
 Floats = NDArray[np.float64]
 When = Moment | str | Any
+_LOOKED_AT = 200
+_MOST_DIVERSE = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,21 +95,24 @@ class Pipeline:
         relevance, parts = self._relevance(scored, manifest)
         multipliers = factors(self.pool, self.options.fusion, self.times.now, self.times.asked)
         score = relevance * np.prod(list(multipliers.values()), axis=0)
-        superseded = find_superseded(self.pool, self.times.as_of) if self._supersedes else Supersession()
-        order = self._select(self._order(score, superseded), relevance, score, top_k)
+        order = self._diversified(self._order(score), score, top_k)
+        superseded = self._superseded(order)
+        order = self._short_list(self._demoted(order, superseded, score), relevance, top_k)
         best = np.nanmax(relevance) if np.isfinite(relevance).any() else None
         return Ranking(
             self._results(order, scored, (relevance, score), {**parts, **multipliers}, superseded, explain),
-            abstained=best is None or bool(best < manifest.abstain_below),
+            abstained=degraded is None and (best is None or bool(best < manifest.abstain_below)),
             degraded=degraded,
-            scored_by=manifest.name,
+            scored_by=None if best is None else manifest.name,
             warnings=warnings,
             records=records,
         )
 
-    @property
-    def _supersedes(self) -> bool:
-        return self.options.supersede or self.times.as_of is not None
+    def _superseded(self, order: Sequence[int]) -> Supersession:
+        """Looked for among the best, where it matters: likeness is compared pair by pair."""
+        if not self.options.supersede and self.times.as_of is None:
+            return Supersession()
+        return find_superseded(self.pool, self.times.as_of, order[:_LOOKED_AT])
 
     def _relevance(self, scored: Scored, manifest: Manifest) -> tuple[Floats, dict[str, Floats]]:
         model_odds = log_odds(scored.raw, manifest.score_kind, manifest.calibration)
@@ -121,31 +126,39 @@ class Pipeline:
         parts = {"model": sigmoid(model_odds), "first_stage": added}
         return sigmoid(model_odds + added), parts
 
-    def _order(self, score: Floats, superseded: Supersession) -> list[int]:
+    def _order(self, score: Floats) -> list[int]:
         """Scored memories by score, then unscored ones in first-stage order, then empty texts."""
         has_score = np.isfinite(score)
         by_score = sorted((i for i in self.first_order if has_score[i]), key=lambda i: -score[i])
         by_score = newer_first_among_ties(by_score, score, self.pool, self.options.selection.tie_margin)
         unscored = [i for i in self.first_order if not has_score[i]]
-        order = by_score + sorted(unscored, key=lambda i: not self.pool[i].text.strip())
-        if self.times.as_of is None and asks_for_the_past(self.query):
-            return order
-        return demote(order, superseded, [float(s) if math.isfinite(s) else 0.0 for s in score])
+        return by_score + sorted(unscored, key=lambda i: not self.pool[i].text.strip())
 
-    def _select(self, order: list[int], relevance: Floats, score: Floats, top_k: int | None) -> list[int]:
+    def _diversified(self, order: list[int], score: Floats, top_k: int | None) -> list[int]:
         selection = self.options.selection
         wanted = len(order) if top_k is None else top_k
         known = np.nan_to_num(score, nan=-1.0)
         if selection.replace_only is not None:
             order = replace_one(order, self.first_order, known, wanted, selection.replace_only)
         if selection.diversity is not None:
-            order = mmr(order, known, memory_similarity(self.pool), selection.diversity, wanted)
+            similarity = memory_similarity(self.pool)
+            order = mmr(order, known, similarity, selection.diversity, min(wanted, _MOST_DIVERSE))
+        return order
+
+    def _demoted(self, order: list[int], superseded: Supersession, score: Floats) -> list[int]:
+        if self.times.as_of is None and asks_for_the_past(self.query):
+            return order
+        return demote(order, superseded, [float(s) if math.isfinite(s) else 0.0 for s in score])
+
+    def _short_list(self, order: list[int], relevance: Floats, top_k: int | None) -> list[int]:
+        selection = self.options.selection
         if selection.floor is not None:
             order = [i for i in order if not relevance[i] < selection.floor]
+        order = order[:top_k]
         if selection.token_budget is not None:
-            counts = self.model.count_tokens(self.pool)
-            order = within_budget(order, counts, selection.token_budget)
-        return order[:wanted]
+            counts = self.model.count_tokens([self.pool[i] for i in order])
+            order = within_budget(order, dict(zip(order, counts, strict=True)), selection.token_budget)
+        return order
 
     def _results(
         self,
@@ -193,7 +206,9 @@ def first_stage_scores(query: str, pool: Sequence[Memory], source: FirstStageSou
     return bm25(query, [memory.text for memory in pool])
 
 
-def first_stage_order(pool: Sequence[Memory]) -> list[int]:
-    """By the given scores, best first, those without one last; as given where there are no scores."""
-    scores = [-math.inf if m.first_stage_score is None else m.first_stage_score for m in pool]
-    return sorted(range(len(pool)), key=lambda i: -scores[i])
+def first_stage_order(pool: Sequence[Memory], scores: Floats, source: FirstStageSource) -> list[int]:
+    """By the first stage's scores, best first, those without one last; as given where the caller gave no scores."""
+    if source != "bm25":
+        scores = _given_scores(pool)
+    known = [-math.inf if math.isnan(score) else float(score) for score in scores]
+    return sorted(range(len(pool)), key=lambda i: -known[i])

@@ -73,14 +73,16 @@ class Reranker:
         started = time.monotonic()
         options = options or self.options
         _check_request(query, top_k, deadline_ms)
-        records = tuple(memories) if not isinstance(memories, (str, Mapping)) else memories
+        records = (
+            memories if isinstance(memories, (str, Mapping)) or not isinstance(memories, Iterable) else tuple(memories)
+        )
         warnings: list[str] = []
         pool = read_memories(records, field=field, on_error=on_error, report=warnings.append)
         warnings += _duplicate_ids(pool)
         times = Times.read(now, as_of, time_range)
 
         first_stage = first_stage_scores(query, pool, options.first_stage)
-        first_order = first_stage_order(pool)
+        first_order = first_stage_order(pool, first_stage, options.first_stage)
         deadline = None if deadline_ms is None else started + deadline_ms / 1000
         scored, degraded = self._score(query, pool, first_order, options.limit, instruction, deadline)
         stage = Pipeline(query, pool, options, times, first_stage, first_order, self.model)
@@ -145,7 +147,10 @@ class Reranker:
             raw[i], matched[i] = scored.raw[position], scored.matched[position]
         reached = np.isfinite(scored.raw)
         missed = [i for position, i in enumerate(chosen) if not reached[position] and pool[i].text.strip()]
-        degraded = f"deadline: {len(missed)} of {len(pool)} memories were not scored in time" if missed else None
+        degraded = None
+        if missed:
+            reason = "the model gave no number for" if deadline is None else "deadline: not scored in time were"
+            degraded = f"{reason} {len(missed)} of {len(pool)} memories"
         return Scored(raw, matched, scored.manifest), degraded
 
 
@@ -168,5 +173,5 @@ def _duplicate_ids(pool: Sequence[Memory]) -> list[str]:
             repeated[memory.id] = None
         elif memory.id is not None:
             seen.add(memory.id)
-    shown = ", ".join(list(repeated)[:3]) + (", …" if len(repeated) > 3 else "")
+    shown = ", ".join(f"{name!r:.40}" for name in list(repeated)[:3]) + (", …" if len(repeated) > 3 else "")
     return [f"id: {len(repeated)} ids occur more than once ({shown}); tell results apart by index"] if repeated else []

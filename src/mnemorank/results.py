@@ -92,4 +92,4 @@ class Ranking(Sequence[Result]):
 def _as_mapping(record: Any) -> Mapping[str, Any]:
     if isinstance(record, Mapping):
         return record
-    return {"text": record.text if isinstance(record, Memory) else record}
+    return record.to_dict() if isinstance(record, Memory) else {"text": record}

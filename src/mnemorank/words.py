@@ -6,6 +6,8 @@ import re
 from functools import lru_cache
 
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)?")
+# Scripts without spaces between words: each character counts as one.
+_UNSPACED = re.compile("[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
 
 STOPWORDS = frozenset(
     "a about after all also am an and any are as at be been being but by can could did do does doing for from had has "
@@ -16,7 +18,9 @@ STOPWORDS = frozenset(
 
 
 def words(text: str) -> list[str]:
-    """Lower-case words, in order."""
+    """Lower-case words, in order; of Chinese and Japanese, characters."""
+    if not text.isascii() and _UNSPACED.search(text):
+        text = _UNSPACED.sub(r" \g<0> ", text)
     return _WORD.findall(text.lower())
 
 

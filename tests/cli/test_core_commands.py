@@ -1,4 +1,5 @@
 import json
+import os
 import subprocess
 import sys
 
@@ -45,6 +46,18 @@ def test_rerank_reads_standard_input(memories, tiny_onnx):
             check=True,
         )
     assert json.loads(run.stdout)["results"][0]["index"] == 1
+
+
+def test_json_stays_json_whatever_the_input(tmp_path, tiny_onnx):
+    path = tmp_path / "m.jsonl"
+    path.write_text('{"text": "a \\ud800 é", "score": 1e400, "x": NaN}\n', encoding="utf-8")
+    command = [sys.executable, "-m", "mnemorank", "rerank", "ruby", str(path), "--model", str(tiny_onnx)]
+    for encoding in ("utf-8", "ascii"):
+        environment = {**os.environ, "PYTHONIOENCODING": encoding}
+        run = subprocess.run([*command, "--json"], capture_output=True, env=environment, check=True)
+        (result,) = json.loads(run.stdout)["results"]
+        assert result["memory"] == {"text": "a \ud800 é", "metadata": {"x": None}}
+        assert subprocess.run(command, capture_output=True, env=environment).returncode == 0
 
 
 def test_skip_reports_bad_dates(capsys, tmp_path, tiny_onnx):
@@ -104,6 +117,7 @@ def test_bad_usage_is_exit_2(capsys, arguments):
     with pytest.raises(SystemExit) as caught:
         main(arguments)
     assert caught.value.code == 2
+    assert capsys.readouterr().err.count("\n") == 1
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -20,10 +20,12 @@ texts = true
 per_user = 30
 [training]
 replay = "{replay}"
-replay_weight = 1.0
+replay_weight = 2.0
 threads = 1
 nice = 0
-changes = ["train.epochs=4", "train.learning_rate=0.002", "train.batch_size=8", "train.head_factor=1.0"]
+changes = [
+  "train.epochs=6", "train.learning_rate=0.001", "train.batch_size=8", "train.head_factor=1.0", "dev.patience=9",
+]
 [guards]
 general = "{general}"
 dated = "{dated}"

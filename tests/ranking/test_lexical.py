@@ -57,3 +57,7 @@ def test_scores_are_finite_and_never_negative(query, texts):
     assert scores.shape == (len(texts),)
     assert np.isfinite(scores).all()
     assert (scores >= 0).all()
+
+
+def test_chinese_is_read_by_characters():
+    assert bm25("猫在哪里", ["狗在这里", "我的猫", "dog"])[1] > 0

@@ -41,8 +41,8 @@ def test_similarity_is_r0s_mix():
 
 
 def test_budget_stops_before_it_is_exceeded_but_keeps_one():
-    assert within_budget([2, 0, 1], [5, 5, 5], 10) == [2, 0]
-    assert within_budget([0, 1], [50, 1], 10) == [0]
+    assert within_budget([2, 0, 1], dict.fromkeys(range(3), 5), 10) == [2, 0]
+    assert within_budget([0, 1], {0: 50, 1: 1}, 10) == [0]
 
 
 def test_replacement_swaps_one_and_only_for_a_clear_win():

@@ -51,7 +51,12 @@ def test_windows_cover_the_text_and_keep_within_the_room(text, room, overlap):
 
 def test_the_best_windows_in_reading_order():
     assert best_windows(np.array([1.0, 3.0, 2.0, 3.0]), 3) == [1, 2, 3]
-    assert best_windows(np.zeros(5), 2) == [0, 1]
+    assert best_windows(np.array([1.0, 1.0, 1.0]), 2) == [0, 1]
+
+
+def test_without_a_shared_word_windows_are_spread():
+    assert best_windows(np.zeros(9), 3) == [0, 4, 8]
+    assert best_windows(np.zeros(2), 3) == [0, 1]
 
 
 @given(st.text(alphabet="ab .\n", max_size=200), st.integers(2, 40))

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import io
 import logging
 import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from typing import Protocol, cast
+from typing import NoReturn, Protocol, cast
 
 from mnemorank._version import __version__
 from mnemorank.errors import ArtefactError, InputError, MissingExtraError, MnemorankError
@@ -18,6 +19,13 @@ COMMANDS = ("demo", "rerank", "score", "models", "bench", "audit", "serve", "tra
 
 # Their notices at import are about their own insides: nobody at a command line can act on them.
 _NOISY_LOGGERS = ("torchao", "torch.utils._pytree")
+
+
+class Parser(argparse.ArgumentParser):
+    """Says in one line what is wrong; `--help` says the rest."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")
 
 
 class Command(Protocol):
@@ -37,6 +45,8 @@ class Command(Protocol):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code: 0 done, 1 failed, 2 bad usage or input."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a terminal that cannot show a bar shows a question mark
     arguments = build_parser().parse_args(argv)
     for name in _NOISY_LOGGERS:
         logging.getLogger(name).setLevel(logging.ERROR)
@@ -56,7 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def build_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="mnemorank",
         description="The reranker for agent memory.",
         epilog="Example: mnemorank rerank 'where does Ruby work now?' memories.jsonl --top-k 5",

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import sys
 import time
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import IO, Any, TypeVar
 
 T = TypeVar("T")
@@ -64,7 +65,22 @@ def table(rows: Iterable[Sequence[object]], header: Sequence[str], right: Sequen
 
 
 def print_json(value: Any) -> None:
-    print(json.dumps(value, ensure_ascii=False, indent=2, allow_nan=False))
+    """Print as JSON that any reader takes: no NaN, and escapes for what the terminal or a file cannot encode."""
+    text = json.dumps(_finite(value), ensure_ascii=False, indent=2, allow_nan=False)
+    try:
+        text.encode(sys.stdout.encoding or "utf-8")
+    except UnicodeEncodeError:
+        text = json.dumps(_finite(value), indent=2, allow_nan=False)
+    print(text)
+
+
+def _finite(value: Any) -> Any:
+    """The value with null for numbers that JSON does not have."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: _finite(each) for key, each in value.items()}
+    return [_finite(each) for each in value] if isinstance(value, (list, tuple)) else value
 
 
 def progress(items: Iterable[T], label: str, total: int | None = None) -> Iterator[T]:

@@ -80,7 +80,8 @@ def _verify(arguments: argparse.Namespace) -> int:
         print_json({"model": artefact.manifest.name, "verified": sorted(artefact.manifest.files), "loads": True})
     else:
         checked = len(artefact.manifest.files)
-        print(f"{artefact.manifest.name}: {checked} files match their hashes, and the model loads")
+        whole = f"{checked} files match their hashes" if checked else "there are no hashes to check"
+        print(f"{artefact.manifest.name}: {whole}, and the model loads")
     return 0
 
 

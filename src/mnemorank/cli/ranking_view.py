@@ -97,7 +97,7 @@ def _date(memory: Memory) -> str:
         first, last = str(start)[:10], str(end)[:10]
         return first if first == last else f"{first} → {last}"
     if start:
-        return f"{str(start)[:10]} →" if memory.type != "event" else str(start)[:10]
+        return f"{str(start)[:10]} →" if not memory.is_event else str(start)[:10]
     if end:
         return f"→ {str(end)[:10]}"
     return str(memory.mentioned_at)[:10] if memory.mentioned_at else ""

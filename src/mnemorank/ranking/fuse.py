@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -121,14 +122,14 @@ def temporal(memory: Memory, asked: tuple[Moment, Moment], now: Moment) -> float
     if memory.occurred_start and memory.occurred_end:
         finish = memory.occurred_end.end
     else:
-        finish = max(now.end, begin) if memory.is_ongoing and memory.type != "event" else memory.date.end
+        finish = max(now.end, begin) if memory.is_ongoing and not memory.is_event else memory.date.end
     nearest = min(max(middle, begin), finish)
     return 1 - min(abs(nearest - middle) / half, 1.0)
 
 
 def proof(count: int | None) -> float:
     """R0's proof: ½ + ln(n)/10, within 0 and 1; nothing known or no proof is neutral."""
-    return float(np.clip(NEUTRAL + np.log(count) / 10, 0, 1)) if count else NEUTRAL
+    return float(np.clip(NEUTRAL + math.log(count) / 10, 0, 1)) if count else NEUTRAL
 
 
 def _mean_ranks(values: Floats) -> Floats:

@@ -11,13 +11,15 @@ from numpy.typing import NDArray
 from mnemorank.words import terms
 
 K1, B = 1.2, 0.75
+# A query is a question, not a book: this bounds memory on large pools.
+_MOST_TERMS = 256
 
 
 def bm25(query: str, texts: Sequence[str]) -> NDArray[np.float64]:
     """BM25 (Lucene's idf) of each text for the query; the pool is its own corpus. Zero where no word is shared."""
     if not texts:
         return np.zeros(0)
-    asked = Counter(terms(query))
+    asked = dict(Counter(terms(query)).most_common(_MOST_TERMS))
     counts = np.zeros((len(texts), len(asked)))
     lengths = np.zeros(len(texts))
     column = {term: index for index, term in enumerate(asked)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -106,7 +106,7 @@ def memory_similarity(memories: Sequence[Memory]) -> Similarity:
     return similarity
 
 
-def within_budget(order: Sequence[int], costs: Sequence[int], budget: int) -> list[int]:
+def within_budget(order: Sequence[int], costs: Mapping[int, int], budget: int) -> list[int]:
     """The longest beginning of the order whose costs fit; the first memory is kept even if it alone is too long."""
     total = 0
     chosen: list[int] = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 
@@ -15,12 +15,13 @@ from mnemorank.words import terms
 
 SAME_TEXT = 0.6
 SAME_ENTITIES = 0.5
-KEYS = ("key", "subject")
+_NEVER = Moment(1)
+_COMMON_TERM = 200
 
 _ASKS_FOR_THE_PAST = re.compile(
     r"\b(?:before|previous(?:ly)?|former(?:ly)?|used to|original(?:ly)?|at first|first|earlier|earliest|past|history|"
-    r"historical(?:ly)?|until|till|prior|last year|back (?:in|then)|ago|old|older|changed?|switch(?:ed)?|was|were|did|"
-    r"had|(?:in|during|since|by) (?:\w+ )?(?:19|20)\d\d)\b",
+    r"historical(?:ly)?|until|till|prior|last year|back (?:in|then)|ago|(?<!how )old|older|changed?|switch(?:ed)?|was|"
+    r"were|did|had|(?:in|during|since|by) (?:\w+ )?(?:19|20)\d\d)\b",
     re.IGNORECASE,
 )
 
@@ -40,17 +41,20 @@ def asks_for_the_past(query: str) -> bool:
     return bool(_ASKS_FOR_THE_PAST.search(query))
 
 
-def find_superseded(memories: Sequence[Memory], as_of: Moment | None = None) -> Supersession:
+def find_superseded(
+    memories: Sequence[Memory], as_of: Moment | None = None, among: Sequence[int] | None = None
+) -> Supersession:
     """Which memories were replaced by another of the pool.
 
-    Two memories are of the same matter if one names the other (`supersedes`, `superseded_by` in the metadata), if they
-    share a `key` (or `subject`) in the metadata, or if both are dated states (not events) whose words, context and
-    entities nearly agree. The newer must have begun strictly later, at the precision of their dates.
+    Two memories are of the same matter if one names the other (`supersedes`, `superseded_by` in the metadata), or if
+    both are dated states (not events) that share a `key` in the metadata, or whose words, context and entities nearly
+    agree. The newer must have begun strictly later, at the precision of their dates.
 
     :param as_of: the date whose state is asked for; memories that began later neither count nor replace.
+    :param among: positions to look at, all by default; `future` is always of the whole pool.
     """
     future = frozenset(i for i, m in enumerate(memories) if as_of and m.date and as_of.end <= m.date.start)
-    known = [i for i in range(len(memories)) if i not in future]
+    known = [i for i in (range(len(memories)) if among is None else among) if i not in future]
     newest: dict[int, int] = {}
     for older, newer in _named_pairs(memories, known) | _matching_pairs(memories, known):
         best = newest.get(older)
@@ -77,8 +81,11 @@ def demote(order: Sequence[int], found: Supersession, relevance: Sequence[float]
     moved = {older for group in below.values() for older in group}
 
     def with_followers(item: int) -> list[int]:
-        followers = sorted(below.get(item, ()), key=place.__getitem__)
-        return [item] + [each for follower in followers for each in with_followers(follower)]
+        found_items, waiting = [], [item]
+        while waiting:
+            found_items.append(waiting.pop())
+            waiting += sorted(below.get(found_items[-1], ()), key=place.__getitem__, reverse=True)
+        return found_items
 
     placed = [each for item in result if item not in moved for each in with_followers(item)]
     return placed + [item for item in order if item in found.future]
@@ -98,41 +105,33 @@ def _named_pairs(memories: Sequence[Memory], known: Sequence[int]) -> set[tuple[
 
 
 def _matching_pairs(memories: Sequence[Memory], known: Sequence[int]) -> set[tuple[int, int]]:
-    pairs = set()
-    for group in _candidate_groups(memories, known):
-        for a, b in combinations(group, 2):
-            older, newer = (a, b) if memories[b].is_newer_than(memories[a]) else (b, a)
-            if memories[newer].is_newer_than(memories[older]):
-                pairs.add((older, newer))
-    return pairs
-
-
-def _candidate_groups(memories: Sequence[Memory], known: Sequence[int]) -> list[tuple[int, ...]]:
-    """Groups by stated key, and pairs of like states. Rare shared words find the pairs, so pools may be large."""
-    keyed: dict[tuple[str, str], list[int]] = defaultdict(list)
+    """(older, newer) of states that share a key, each with the newest of its key, and of states that are alike."""
+    keyed: dict[str, list[int]] = defaultdict(list)
     bags: dict[int, Counter[str]] = {}
-    by_term: dict[str, list[int]] = defaultdict(list)
     for i in known:
         memory = memories[i]
-        if memory.date is None:
+        if memory.is_event or memory.date is None:
             continue
-        key = next(((name, str(memory.metadata[name])) for name in KEYS if memory.metadata.get(name)), None)
-        if key:
-            keyed[key].append(i)
-        elif memory.occurred_start is not None and memory.type in (None, "world"):
+        if memory.metadata.get("key"):
+            keyed[str(memory.metadata["key"])].append(i)
+        elif memory.occurred_start is not None and memory.is_state:
             bags[i] = Counter(terms(memory.text[:2000]))
-            for term in bags[i]:
-                by_term[term].append(i)
-    alike: Counter[tuple[int, int]] = Counter()
-    for holders in by_term.values():
-        if len(holders) <= 50:
-            alike.update(combinations(holders, 2))
-    pairs = [
-        (a, b)
-        for (a, b), shared in alike.items()
-        if shared * 2 >= min(len(bags[a]), len(bags[b])) and _same_matter(memories[a], memories[b], bags[a], bags[b])
-    ]
-    return [*map(tuple, keyed.values()), *pairs]
+    pairs = _alike(memories, bags)
+    for group in keyed.values():
+        newest = max(group, key=lambda i: (memories[i].date or _NEVER).start)
+        pairs += [(i, newest) for i in group if i != newest]
+    ordered = ((a, b) if memories[b].is_newer_than(memories[a]) else (b, a) for a, b in pairs)
+    return {(older, newer) for older, newer in ordered if memories[newer].is_newer_than(memories[older])}
+
+
+def _alike(memories: Sequence[Memory], bags: Mapping[int, Counter[str]]) -> list[tuple[int, int]]:
+    """Pairs of like states. Shared words that are not everywhere find them, so that pools may be large."""
+    holders: dict[str, list[int]] = defaultdict(list)
+    for i, bag in bags.items():
+        for term in bag:
+            holders[term].append(i)
+    candidates = {pair for same in holders.values() if len(same) <= _COMMON_TERM for pair in combinations(same, 2)}
+    return [(a, b) for a, b in candidates if _same_matter(memories[a], memories[b], bags[a], bags[b])]
 
 
 def _same_matter(a: Memory, b: Memory, bag_a: Counter[str], bag_b: Counter[str]) -> bool:

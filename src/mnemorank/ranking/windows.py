@@ -68,7 +68,12 @@ def coarse_split(text: str, characters: int) -> list[Span]:
 
 
 def best_windows(scores: NDArray[np.float64], most: int) -> list[int]:
-    """Positions of the `most` best scores, in reading order; ties go to the earlier window."""
+    """Positions of the `most` best scores, in reading order; ties go to the earlier window.
+
+    Where no window shares a word with the query, they are spread over the text: the beginning is no better guess.
+    """
+    if len(scores) > most and not scores.any():
+        return [round(place * (len(scores) - 1) / max(most - 1, 1)) for place in range(most)]
     chosen = np.argsort(-scores, kind="stable")[:most]
     return sorted(int(position) for position in chosen)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -10,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import onnxruntime as ort
 
-from mnemorank.artefact import Artefact
+from mnemorank.artefact import Artefact, read_json_object
 from mnemorank.errors import ArtefactError, InputError, ScorerError
 from mnemorank.hardware import available_cores
 from mnemorank.scorers.base import Batch, Pair, Passage, Scores
@@ -146,8 +145,7 @@ def _checked_inputs(artefact: Artefact, session: ort.InferenceSession) -> list[s
 
 
 def _pad_id(artefact: Artefact, id_of: object) -> int:
-    config = artefact.path / "config.json"
-    stated = json.loads(config.read_text(encoding="utf-8")).get("pad_token_id") if config.is_file() else None
+    stated = read_json_object(artefact.path / "config.json").get("pad_token_id")
     if isinstance(stated, int):
         return stated
     found = (id_of(token) for token in ("[PAD]", "<pad>", "<|endoftext|>"))  # type: ignore[operator]
