@@ -70,7 +70,7 @@ def test_the_batch_of_an_accelerator_grows_with_its_memory(gigabytes, tokens):
 
 def test_each_family_gets_the_options_it_takes():
     machine = HardwareProfile(8, device="cuda", dtype="float16", threads=8, token_budget=16384)
-    assert machine.scorer_options("onnx") == {"threads": 8, "token_budget": 2048}
+    assert machine.scorer_options("onnx") == {"threads": 8, "token_budget": 512}
     assert machine.scorer_options("yes-no") == {"device": "cuda", "dtype": "float16", "token_budget": 16384}
     assert machine.scorer_options("remote") == {}
 

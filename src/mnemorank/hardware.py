@@ -44,7 +44,7 @@ class HardwareProfile:
     def scorer_options(self, family: str) -> dict[str, Any]:
         """The options of this profile that a scorer of the family takes."""
         if family == "onnx":
-            return {"threads": self.threads, "token_budget": min(self.token_budget, 2048)}
+            return {"threads": self.threads, "token_budget": min(self.token_budget, 512)}
         if family in ("torch", "lora", "yes-no"):
             return {"device": self.device, "dtype": self.dtype, "token_budget": self.token_budget}
         return {}

@@ -30,7 +30,7 @@ class OnnxScorer:
     :param token_budget: padded tokens in a batch, which bounds memory whatever the pool.
     """
 
-    def __init__(self, artefact: Artefact, *, threads: int | None = None, token_budget: int = 2048) -> None:
+    def __init__(self, artefact: Artefact, *, threads: int | None = None, token_budget: int = 512) -> None:
         if threads is not None and threads < 1:
             raise InputError(f"threads: expected a whole number from 1, got {threads}")
         if token_budget < 1:

@@ -30,7 +30,7 @@ class Settings:
     learning: Path | None = _setting(None, "folder of the learning loop; brings its own store and registry", "DIR")
     explore: float = _setting(0.0, "chance that neighbours change places in logged answers, up to 0.5", "P")
     threads: int | None = _setting(None, "cores to score on (default: all)", "N")
-    token_budget: int = _setting(2048, "padded tokens in a batch", "N")
+    token_budget: int = _setting(512, "padded tokens in a batch", "N")
     batching: bool = _setting(True, "share batches between requests")
     queue_pairs: int = _setting(20_000, "pairs that may wait before requests get 429", "N")
     max_requests: int = _setting(256, "requests under way before further ones get 429", "N")
