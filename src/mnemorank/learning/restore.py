@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 _PROJECTIONS = ("query", "key", "value")
 _CHECKED_QUESTIONS = 6
-_LARGEST_ERROR = 0.5
+_LARGEST_ERROR = 0.3
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.txt")
 
 
