@@ -181,13 +181,14 @@ def import_and_memory(model: str) -> None:
     times = [float(subprocess.check_output([sys.executable, "-c", code])) for _ in range(7)]
     print(f"import mnemorank: {np.median(times):.3f} s (median of 7)")
     code = (
-        "import resource, mnemorank\n"
+        "import re, mnemorank\n"
+        "def peak(): return re.search(r'VmHWM:\\s+(\\d+)', open('/proc/self/status').read()).group(1)\n"
         f"reranker = mnemorank.Reranker({model!r})\n"
         "reranker.rerank('warm up', ['text'])\n"
-        "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+        "before = peak()\n"
         "pool = [f'memory number {i} about a matter' for i in range(10_000)]\n"
         "reranker.rerank('Where does Ruby work?', pool, top_k=5)\n"
-        "print(before, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+        "print(before, peak())"
     )
     before, after = (int(value) / 1024 for value in subprocess.check_output([sys.executable, "-c", code]).split())
     print(f"peak memory: {before:.0f} MB with the model loaded, {after:.0f} MB after 10,000 candidates")
