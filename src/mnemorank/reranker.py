@@ -148,9 +148,10 @@ class Reranker:
         reached = np.isfinite(scored.raw)
         missed = [i for position, i in enumerate(chosen) if not reached[position] and pool[i].text.strip()]
         degraded = None
-        if missed:
-            reason = "the model gave no number for" if deadline is None else "deadline: not scored in time were"
-            degraded = f"{reason} {len(missed)} of {len(pool)} memories"
+        if missed and deadline is None:
+            degraded = f"the model gave no number for {len(missed)} of {len(pool)} memories"
+        elif missed:
+            degraded = f"deadline: {len(missed)} of {len(pool)} memories were not scored in time"
         return Scored(raw, matched, scored.manifest), degraded
 
 
