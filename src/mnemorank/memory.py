@@ -124,6 +124,15 @@ class Memory:
         return replace(self, first_stage_score=first_stage_score)
 
 
+def as_pool(values: Iterable[str | Mapping[str, Any] | Memory]) -> tuple[str | Mapping[str, Any] | Memory, ...]:
+    """The values as a tuple; a single memory or something that is no collection is an error."""
+    if isinstance(values, (str, Mapping)):
+        raise InputError(f"memories: expected a list of memories, got a single {type(values).__name__}")
+    if not isinstance(values, Iterable):
+        raise InputError(f"memories: expected a list of memories, got {type(values).__name__}")
+    return tuple(values)
+
+
 def read_memories(
     values: Iterable[str | Mapping[str, Any] | Memory],
     *,
@@ -132,15 +141,11 @@ def read_memories(
     report: Report = logger.warning,
 ) -> list[Memory]:
     """`Memory.of` for a whole pool; errors name the position."""
-    if isinstance(values, (str, Mapping)):
-        raise InputError(f"memories: expected a list of memories, got a single {type(values).__name__}")
-    if not isinstance(values, Iterable):
-        raise InputError(f"memories: expected a list of memories, got {type(values).__name__}")
     if on_error not in ("raise", "skip"):
         raise InputError(f"on_error: expected 'raise' or 'skip', got {on_error!r}")
     return [
         Memory.of(value, field=field, where=f"memory {index}", on_error=on_error, report=report)
-        for index, value in enumerate(values)
+        for index, value in enumerate(as_pool(values))
     ]
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from mnemorank.errors import InputError, ScorerError
-from mnemorank.memory import Memory, OnError, read_memories
+from mnemorank.memory import Memory, OnError, as_pool, read_memories
 from mnemorank.model import Model, Scored, Scoring
 from mnemorank.options import Options
 from mnemorank.pipeline import Pipeline, Times, When, first_stage_order, first_stage_scores
@@ -73,9 +73,7 @@ class Reranker:
         started = time.monotonic()
         options = options or self.options
         _check_request(query, top_k, deadline_ms)
-        records = (
-            memories if isinstance(memories, (str, Mapping)) or not isinstance(memories, Iterable) else tuple(memories)
-        )
+        records = as_pool(memories)
         warnings: list[str] = []
         pool = read_memories(records, field=field, on_error=on_error, report=warnings.append)
         warnings += _duplicate_ids(pool)
@@ -86,7 +84,7 @@ class Reranker:
         deadline = None if deadline_ms is None else started + deadline_ms / 1000
         scored, degraded = self._score(query, pool, first_order, options.limit, instruction, deadline)
         stage = Pipeline(query, pool, options, times, first_stage, first_order, self.model)
-        return stage.rank(scored, degraded, top_k, explain, tuple(warnings), tuple(records))
+        return stage.rank(scored, degraded, top_k, explain, tuple(warnings), records)
 
     async def arerank(
         self, query: str, memories: Iterable[str | Mapping[str, Any] | Memory], **arguments: Any
