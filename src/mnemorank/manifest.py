@@ -55,6 +55,7 @@ class Windows:
 class Manifest:
     """All that is known about how to call a model. See docs/artefact.md for each field.
 
+    :param link_weight: log-odds for a memory whose subject the best candidate names and the query does not.
     :param abstain_below: calibrated relevance under which the best candidate counts as "nothing relevant".
     :param files: SHA-256 of each file of the artefact.
     """
@@ -70,6 +71,7 @@ class Manifest:
     calibration: Calibration = Calibration()
     first_stage: FirstStage = FirstStage()
     windows: Windows = Windows()
+    link_weight: float = 0.0
     abstain_below: float = 0.0
     quantization: str = "none"
     base: str | None = None
@@ -158,6 +160,7 @@ _CHECKS: dict[str, tuple[str, Callable[[object], bool]]] = {
     "windows.tokens": ("a whole number from 8, or null", lambda value: value is None or _count(8)(value)),
     "windows.overlap": ("a number from 0 to 0.9", _number(0, 0.9)),
     "windows.most": ("a whole number from 1", _count(1)),
+    "link_weight": ("a number from 0", _number(0, 1e3)),
     "abstain_below": ("a number from 0 to 1", _number(0, 1)),
     "quantization": ("a word", _text),
     "base": ("a string or null", _maybe_text),

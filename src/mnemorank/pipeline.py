@@ -20,6 +20,7 @@ from mnemorank.options import FirstStageSource, Options
 from mnemorank.ranking.calibrate import log_odds, sigmoid
 from mnemorank.ranking.fuse import evidence, factors
 from mnemorank.ranking.lexical import bm25
+from mnemorank.ranking.links import led_to
 from mnemorank.ranking.select import (
     memory_similarity,
     mmr,
@@ -92,9 +93,10 @@ class Pipeline:
             results = self._results(order, None, None, {}, Supersession(), explain)
             return Ranking(results, degraded=degraded, warnings=warnings, records=records)
         manifest = scored.manifest
-        relevance, parts = self._relevance(scored, manifest)
+        odds, parts = self._odds(scored, manifest)
+        relevance = sigmoid(odds)
         multipliers = factors(self.pool, self.options.fusion, self.times.now, self.times.asked)
-        score = relevance * np.prod(list(multipliers.values()), axis=0)
+        score = sigmoid(odds + parts["links"]) * np.prod(list(multipliers.values()), axis=0)
         order = self._diversified(self._order(score), score, top_k)
         superseded = self._superseded(order)
         order = self._short_list(self._demoted(order, superseded, score), relevance, top_k)
@@ -114,7 +116,8 @@ class Pipeline:
             return Supersession()
         return find_superseded(self.pool, self.times.as_of, order[:_LOOKED_AT])
 
-    def _relevance(self, scored: Scored, manifest: Manifest) -> tuple[Floats, dict[str, Floats]]:
+    def _odds(self, scored: Scored, manifest: Manifest) -> tuple[Floats, dict[str, Floats]]:
+        """Log-odds of relevance of each memory by itself, and what speaks for it: model, first stage, links."""
         model_odds = log_odds(scored.raw, manifest.score_kind, manifest.calibration)
         stated = manifest.first_stage
         fusion = self.options.fusion
@@ -123,8 +126,20 @@ class Pipeline:
             fusion.first_stage_method or stated.method,
         )
         added = evidence(self.first_stage, stage.weight, stage.method)
-        parts = {"model": sigmoid(model_odds), "first_stage": added}
-        return sigmoid(model_odds + added), parts
+        odds = model_odds + added
+        return odds, {"model": sigmoid(model_odds), "first_stage": added, "links": self._links(scored, odds)}
+
+    def _links(self, scored: Scored, odds: Floats) -> Floats:
+        """What second hops are worth, looked for among the best; 0 elsewhere."""
+        weight = self.options.fusion.link_weight
+        weight = scored.manifest.link_weight if weight is None else weight
+        result = np.zeros(len(self.pool))
+        best = [i for i in np.argsort(-odds, kind="stable")[:_LOOKED_AT] if np.isfinite(odds[i])]
+        if weight and best:
+            texts = [self.pool[i].text for i in best]
+            passages = [scored.matched[i] or self.pool[i].text for i in best]
+            result[best] = weight * led_to(self.query, texts, passages, odds[best])
+        return result
 
     def _order(self, score: Floats) -> list[int]:
         """Scored memories by score, then unscored ones in first-stage order, then empty texts."""

@@ -37,6 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--first-stage-weight", type=float, metavar="W", help="of the pipeline's blend (default: the artefact's)"
     )
+    parser.add_argument("--link-weight", type=float, metavar="W", help="of second hops (default: the artefact's)")
     parser.add_argument("--threads", type=positive_number, metavar="N", help="threads of each model (default: all)")
     parser.add_argument("--json", metavar="FILE", help="write the figures as JSON; - for standard output")
     parser.add_argument("--html", metavar="FILE", help="write a report, one page that needs no network")
@@ -56,7 +57,8 @@ def run(arguments: argparse.Namespace) -> None:
     loader = loaders[arguments.task]
     path = _existing(arguments.path)
     outputs = [_writable(file) for file in (arguments.json, arguments.html) if file and file != "-"]
-    options = Options(fusion=Fusion(first_stage_weight=arguments.first_stage_weight))
+    fusion = Fusion(first_stage_weight=arguments.first_stage_weight, link_weight=arguments.link_weight)
+    options = Options(fusion=fusion)
     names = arguments.models or ["mini", "first-stage"]
     contestants = [
         contestant(name, model_only=arguments.model_only, options=options, threads=arguments.threads) for name in names

@@ -26,6 +26,8 @@ class Fusion:
     :param recency: how age counts; `none` by default, since the model reads the dates itself.
     :param first_stage_weight: log-odds per standard deviation of the first-stage score; None takes the artefact's.
     :param first_stage_method: standardise the first stage's `score` or its `rank`; None takes the artefact's.
+    :param link_weight: log-odds for a memory that the best candidates lead to (`ranking.links`); None takes the
+        artefact's, 0 asks each memory alone.
     """
 
     recency: Literal["none", "linear", "exponential"] = "none"
@@ -37,6 +39,7 @@ class Fusion:
     trust_weight: float = 0.2
     first_stage_weight: float | None = None
     first_stage_method: Literal["score", "rank"] | None = None
+    link_weight: float | None = None
 
     def __post_init__(self) -> None:
         if self.recency not in ("none", "linear", "exponential"):
@@ -49,8 +52,10 @@ class Fusion:
         for name in ("recency_weight", "temporal_weight", "proof_weight", "trust_weight"):
             if not 0 <= getattr(self, name) <= 1:
                 raise InputError(f"{name}: expected a number from 0 to 1, got {getattr(self, name)!r}")
-        if self.first_stage_weight is not None and not 0 <= self.first_stage_weight < np.inf:
-            raise InputError(f"first_stage_weight: expected a number from 0, got {self.first_stage_weight!r}")
+        for name in ("first_stage_weight", "link_weight"):
+            value = getattr(self, name)
+            if value is not None and not 0 <= value < np.inf:
+                raise InputError(f"{name}: expected a number from 0, got {value!r}")
 
 
 def evidence(first_stage: Floats, weight: float, method: str = "score") -> Floats:

@@ -58,6 +58,7 @@ class FusionShape(NativeShape):
     trust_weight: Number = 0.2
     first_stage_weight: Number | None = None
     first_stage_method: Literal["score", "rank"] | None = None
+    link_weight: Number | None = None
 
 
 class SelectionShape(NativeShape):

@@ -1,0 +1,68 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from mnemorank import Fusion, InputError, Model, Options, Reranker
+from mnemorank.ranking.links import led_to
+
+QUERY = "Where was the director of Kiss and Tell born?"
+FILM = "Kiss and Tell is a film of 1945, directed by Orlo Vantage after a play."
+DIRECTOR = "Orlo Vantage grew up in Leeds, the third son of a clockmaker."
+OTHER = "Marta Quill lives in Porto and keeps a bakery."
+ODDS = np.array([2.0, -1.0, -0.9])
+
+
+def test_a_memory_named_by_the_best_one_is_led_to():
+    film, director, other = led_to(QUERY, [FILM, DIRECTOR, OTHER], [FILM, DIRECTOR, OTHER], ODDS)
+    assert director > 0.1 > film
+    assert other == 0
+
+
+def test_a_poor_candidate_leads_nowhere():
+    strong = led_to(QUERY, [FILM, DIRECTOR], [FILM, DIRECTOR], np.array([2.0, -1.0]))[1]
+    weak = led_to(QUERY, [FILM, DIRECTOR, OTHER], [FILM, DIRECTOR, OTHER], np.array([-4.0, -1.0, 2.0]))[1]
+    assert weak < strong / 100
+
+
+def test_what_the_query_names_is_no_second_hop():
+    asked = f"{QUERY} Orlo Vantage, the third son of a clockmaker who grew up in Leeds?"
+    assert led_to(asked, [FILM, DIRECTOR], [FILM, DIRECTOR], np.array([2.0, -1.0]))[1] == 0
+
+
+def test_the_link_is_looked_for_in_what_was_read():
+    part = "Kiss and Tell is a film of 1945."
+    assert led_to(QUERY, [FILM, DIRECTOR], [part, DIRECTOR], np.array([2.0, -1.0]))[1] == 0
+
+
+@pytest.mark.parametrize("texts", [[], [FILM], ["", ""], [FILM, FILM]])
+def test_small_empty_and_equal_pools(texts):
+    links = led_to(QUERY, texts, texts, np.zeros(len(texts)))
+    assert len(links) == len(texts)
+    assert np.isfinite(links).all()
+
+
+def test_links_raise_the_score_and_leave_relevance(tiny_onnx):
+    model = Model.load(tiny_onnx)
+    memories = [FILM, DIRECTOR, OTHER]
+    plain = Reranker(model).rerank(QUERY, memories, explain=True)
+    linked = Reranker(replace(model, manifest=replace(model.manifest, link_weight=3.0))).rerank(
+        QUERY, memories, explain=True
+    )
+    off = Reranker(
+        replace(model, manifest=replace(model.manifest, link_weight=3.0)), options=Options(fusion=Fusion(link_weight=0))
+    ).rerank(QUERY, memories)
+
+    def by_index(ranking):
+        return sorted(ranking.results, key=lambda r: r.index)
+
+    assert [r.score for r in off.results] == [r.score for r in plain.results]
+    for before, after in zip(by_index(plain), by_index(linked), strict=True):
+        assert after.relevance == before.relevance
+        assert (after.score > before.score) == (after.factors["links"] > 0)
+    assert any(r.factors["links"] > 0 for r in linked.results)
+
+
+def test_a_negative_weight_is_refused():
+    with pytest.raises(InputError, match="link_weight"):
+        Fusion(link_weight=-1)
