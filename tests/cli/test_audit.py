@@ -34,7 +34,7 @@ def test_json_and_a_model(shortcut, tiny_onnx, capsys):
     assert main(["audit", str(shortcut), "--model", str(tiny_onnx), "--json"]) == 0
     record = json.loads(capsys.readouterr().out)
     findings = {finding["audit"]: finding for finding in record["findings"]}
-    assert set(findings) == {"metadata-only", "shuffle", "length", "leakage", "label-noise", "template"}
+    assert set(findings) == {"features", "metadata-only", "shuffle", "length", "leakage", "label-noise", "template"}
     assert findings["shuffle"]["details"]["falls"]["order"] == 0
 
 
@@ -46,7 +46,7 @@ def test_strict_fails(shortcut, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["FILE", "--only", "nonsense"], "unknown audit 'nonsense'; there are: label-noise, leakage"),
+        (["FILE", "--only", "nonsense"], "unknown audit 'nonsense'; there are: features, label-noise, leakage"),
         (["missing.jsonl"], "missing.jsonl: cannot be read"),
         (["FILE", "--train", "missing.jsonl"], "missing.jsonl: cannot be read"),
     ],
@@ -56,3 +56,16 @@ def test_bad_input_is_one_line_and_code_2(shortcut, capsys, arguments, message):
     err = capsys.readouterr().err
     assert message in err
     assert err.count("\n") == 1
+
+
+def test_a_benchmark_in_its_own_format(tmp_path, capsys):
+    facts = {
+        "_id": "1",
+        "question": "Where was the maker of Aurora born?",
+        "context": [["Aurora", ["Aurora was made by Ruby."]], ["Zenith", ["Zenith is a lab."]]],
+        "supporting_facts": [["Aurora", 0]],
+    }
+    path = tmp_path / "wiki.json"
+    path.write_text(json.dumps([facts]))
+    assert main(["audit", str(path), "--task", "2wiki", "--only", "length"]) == 0
+    assert "1 example" in capsys.readouterr().out

@@ -8,7 +8,9 @@ import zlib
 from dataclasses import replace
 
 import numpy as np
+import onnx
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
 from mnemorank import InputError, Memory, Model, Moment
 from mnemorank.data.records import Candidate, Example
@@ -18,7 +20,7 @@ from mnemorank.evaluation.audits.leakage import QUERY_ALIKE, _query_pieces, near
 from mnemorank.evaluation.audits.length import spearman
 from mnemorank.manifest import MANIFEST, Manifest, write_manifest
 from mnemorank.model import Scored
-from tests.conftest import write_overlap_model
+from tests.conftest import build_tokenizer, write_overlap_model
 
 WORDS = "cat dog doctor dentist march april python rust lisbon berlin aurora zenith plan trip flight database".split()
 
@@ -222,7 +224,57 @@ def test_template_probe_runs_the_same_weights_without_template(tmp_path):
     assert (finding.details["with"], finding.details["without"]) == (1.0, 0.5)
 
 
-@pytest.mark.parametrize("name", ["shuffle", "template", "label-noise"])
+def write_token_counter(folder, token):
+    """An ONNX model behind R4's template that counts one token and reads nothing else."""
+    folder.mkdir()
+    tokenizer = build_tokenizer()
+    tokenizer.add_special_tokens(["[CAUSAL]"])
+    tokenizer.save(str(folder / "tokenizer.json"))
+    (folder / "config.json").write_text(json.dumps({"model_type": "bert", "pad_token_id": 0}))
+    names = ("input_ids", "attention_mask", "token_type_ids")
+    nodes = [
+        helper.make_node("Equal", ["input_ids", "token"], ["is_token"]),
+        helper.make_node("Cast", ["is_token"], ["number"], to=TensorProto.FLOAT),
+        helper.make_node("ReduceSum", ["number", "axis"], ["logits"], keepdims=1),
+    ]
+    constants = {"token": np.array(tokenizer.token_to_id(token)), "axis": np.array([1])}
+    graph = helper.make_graph(
+        nodes,
+        "counter",
+        [helper.make_tensor_value_info(name, TensorProto.INT64, ["batch", "sequence"]) for name in names],
+        [helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["batch", 1])],
+        [numpy_helper.from_array(value.astype(np.int64), name) for name, value in constants.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    onnx.save(model, str(folder / "model.onnx"))
+    manifest = Manifest(name="counter", format="plain", template="features", max_length=128)
+    write_manifest(folder, manifest, ["model.onnx", "tokenizer.json"])
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("token", "verdict", "lent", "none"), [("[CAUSAL]", "fail", 0.0, 0.5), ("now", "pass", 1.0, 1.0)]
+)
+def test_features_tells_a_model_that_reads_the_tokens_from_one_that_reads_the_text(
+    tmp_path, token, verdict, lent, none
+):
+    """In a pair, the features of the other one: a model that goes by them is turned round."""
+    folder = write_token_counter(tmp_path / "counter", token)
+    examples = pairs(20, lambda rng: (Memory(f"{text(rng)} because now"), Memory(f"{text(rng)} before that")))
+    finding = run("features", examples, models={str(folder): Model.load(folder, probe=False)})
+    assert finding.verdict == verdict
+    assert finding.details["accuracy"] == {"own": 1.0, "lent": lent, "none": none}
+    assert finding.details["map"]["own"] == 1.0
+    assert finding.details["map"]["lent"] == (0.5 if verdict == "fail" else 1.0)
+
+
+def test_features_is_about_models_that_are_told_features(tmp_path):
+    folder = write_overlap_model(tmp_path / "model")
+    finding = run("features", pairs(5, nothing_tells), models={str(folder): Model.load(folder)})
+    assert finding.verdict == "skipped"
+
+
+@pytest.mark.parametrize("name", ["features", "shuffle", "template", "label-noise"])
 def test_audits_of_models_say_that_they_need_one(name):
     finding = run(name, pairs(5, nothing_tells))
     assert finding.verdict == "skipped"

@@ -22,6 +22,7 @@ _COLOURS = {"pass": 32, "warn": 33, "fail": 31, "skipped": 2}
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("path", metavar="PATH", help="triplets, lists or graded pairs; plain, .gz or .zst")
+    parser.add_argument("--task", metavar="TASK", help="read PATH as this benchmark's file, such as 2wiki")
     parser.add_argument(
         "--model",
         action="append",
@@ -43,10 +44,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     from mnemorank.cli.console import print_json, progress
+    from mnemorank.data.benchmarks import loaders
     from mnemorank.evaluation.audits import Material, audits, read_examples
     from mnemorank.model import Model
 
-    examples, in_pairs = read_examples(Path(arguments.path).expanduser())
+    path = Path(arguments.path).expanduser()
+    if arguments.task:
+        examples, in_pairs = list(loaders[arguments.task].read(path)), False
+    else:
+        examples, in_pairs = read_examples(path)
     train = [example for file in arguments.train for example in read_examples(Path(file).expanduser())[0]]
     chosen = [audits[name] for name in arguments.only or audits]
     material = Material(

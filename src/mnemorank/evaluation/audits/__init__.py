@@ -1,6 +1,6 @@
 """Audits, by name. To add one: write a file, register its Audit, import it here."""
 
-from mnemorank.evaluation.audits import labels, leakage, length, metadata, shuffle, template
+from mnemorank.evaluation.audits import features, labels, leakage, length, metadata, shuffle, template
 from mnemorank.evaluation.audits.base import Audit, Finding, Material, audits
 from mnemorank.evaluation.audits.material import read_examples
 
@@ -9,6 +9,7 @@ __all__ = [
     "Finding",
     "Material",
     "audits",
+    "features",
     "labels",
     "leakage",
     "length",
