@@ -110,6 +110,20 @@ def test_ctrl_c_saves_and_says_how_to_go_on(long_tables, tmp_path, unbroken):
     assert_same(unbroken, weights(output))
 
 
+def test_a_slow_run_is_saved_by_the_clock(long_tables, tmp_path):
+    """Few slow steps are as much work as many fast ones."""
+    long_tables["save_every"], long_tables["save_minutes"] = 1000, 0
+    output, seen = tmp_path / "broken", []
+
+    def report(progress):
+        seen.append([path.name for path in checkpoints(output)])
+        interrupt_at(4)(progress)
+
+    with pytest.raises(InterruptedTrainingError):
+        train(parse_recipe(long_tables), output, report=report)
+    assert seen[-1] == ["checkpoint-2", "checkpoint-3"]
+
+
 def test_a_full_disk_leaves_the_last_checkpoint_whole(long_tables, tmp_path, unbroken):
     """The kernel refuses to let files grow, as it does when a disk is full."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -179,7 +193,9 @@ def test_the_command_line_trains_and_prints_the_table(tables, tmp_path, capsys):
     out, err = capsys.readouterr()
     assert "12 dev questions" in out
     assert all(word in out for word in ("base", "trained", "gain", "map", "mrr@10"))
+    assert "measuring the base on 12 dev questions" in err
     assert "step 6/6 loss" in err
+    assert "measuring the result on 12 dev questions" in err
     assert "\r" not in err  # no bar where nobody watches
 
     assert main(["train", str(recipe), "--output", str(output)]) == 2

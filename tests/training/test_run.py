@@ -59,7 +59,9 @@ def test_progress_tells_step_loss_dev_and_time(trained):
 
     assert [p.step for p in steps] == list(range(1, 25))
     assert all(p.steps == 24 and math.isfinite(p.loss) and p.seconds_left >= 0 for p in seen)
-    assert steps[-1].seconds_left == 0
+    assert seen[-1].seconds_left == 0
+    assert [p.step for p in steps if p.measures_next] == [6, 12, 18, 24]
+    assert steps[-1].seconds_left > 0  # the last measurement is still to come
     assert sum(p.is_measurement for p in seen) == 4
     assert seen[-1].dev is not None
 

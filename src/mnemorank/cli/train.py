@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
 
 HELP = "train a model as a recipe says"
 EXAMPLE = "mnemorank train hindsight --set model.base=/models/minilm --set train.epochs=3 --output models/mine"
+
+
+_SECONDS_A_LINE = 60
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -48,7 +52,10 @@ def run(arguments: argparse.Namespace) -> int | None:
         raise MissingExtraError(f"training needs `pip install 'mnemorank[train]'` ({error})") from error
     shows_bar = sys.stderr.isatty()
     try:
-        outcome = train(recipe, output, resume=arguments.resume, report=_bar if shows_bar else _line)
+        report = _bar if shows_bar else _Lines()
+        outcome = train(
+            recipe, output, resume=arguments.resume, report=report, say=_say_on_bar if shows_bar else _say_line
+        )
     except InterruptedTrainingError as error:
         _clear(shows_bar)
         print(f"mnemorank: {error}; go on with: {resume_command(arguments, output)}", file=sys.stderr)
@@ -72,20 +79,38 @@ def _bar(progress: Progress) -> None:
     name = f"{progress.stage} {progress.number}/{progress.stages}" if progress.stages > 1 else progress.stage
     print(
         f"\r\033[K{name} {'━' * filled}{'╌' * (24 - filled)} {progress.step}/{progress.steps}  loss {progress.loss:.4f}"
-        f"{dev}  {_duration(progress.seconds_left)} left",
+        f"{dev}  {_duration(progress.seconds_left)} left{'  measuring' if progress.measures_next else ''}",
         end="",
         file=sys.stderr,
         flush=True,
     )
 
 
-def _line(progress: Progress) -> None:
-    """Where nobody watches, only measurements are worth a line."""
-    if progress.is_measurement:
+class _Lines:
+    """Where nobody watches: a line a measurement, and one a minute for the log."""
+
+    def __init__(self) -> None:
+        self._told = time.monotonic()
+
+    def __call__(self, progress: Progress) -> None:
+        if not progress.is_measurement and time.monotonic() - self._told < _SECONDS_A_LINE:
+            return
+        self._told = time.monotonic()
+        dev = f" dev {progress.dev:.4f}" if progress.is_measurement else ""
         print(
-            f"{progress.stage} step {progress.step}/{progress.steps} loss {progress.loss:.4f} dev {progress.dev:.4f}",
+            f"{progress.stage} step {progress.step}/{progress.steps} loss {progress.loss:.4f}{dev}, "
+            f"{_duration(progress.seconds_left)} left",
             file=sys.stderr,
+            flush=True,
         )
+
+
+def _say_on_bar(text: str) -> None:
+    print(f"\r\033[K{text} …", end="", file=sys.stderr, flush=True)
+
+
+def _say_line(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
 
 
 def _clear(shows_bar: bool) -> None:

@@ -236,7 +236,7 @@ class Dev:
 @dataclass(frozen=True, slots=True)
 class Recipe:
     """:param tables: the recipe as it was written, with environment variables by name, for the record.
-    :param save_every: optimizer steps between checkpoints.
+    :param save_every: optimizer steps between checkpoints; one is also written when the last is `save_minutes` old.
     :param threads: of torch; None for all cores.
     """
 
@@ -247,6 +247,7 @@ class Recipe:
     seed: int = 1
     threads: int | None = None
     save_every: int = 200
+    save_minutes: float = 5.0
     lora: Lora | None = None
     qat: Qat | None = None
     average: Average = Average()
@@ -256,6 +257,7 @@ class Recipe:
     def __post_init__(self) -> None:
         at_least(self, "threads", 1)
         at_least(self, "save_every", 1)
+        at_least(self, "save_minutes", 0)
         if self.qat and self.lora:
             raise InputError("qat: does not go with lora: train the merged model in a second recipe")
 

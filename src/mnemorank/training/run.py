@@ -6,7 +6,7 @@ import json
 import random
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ from mnemorank.training.measuring import Floats, measure_bm25, measure_model, mo
 from mnemorank.training.network import Network, build_network
 from mnemorank.training.objective import check_losses
 from mnemorank.training.optimizer import freeze, is_fresh
-from mnemorank.training.progress import Report
+from mnemorank.training.progress import Report, Say
 from mnemorank.training.quantization import Grid, convert
 from mnemorank.training.quantization import prepare as prepare_quantization
 from mnemorank.training.recipe import Recipe, Source
@@ -41,6 +41,7 @@ from mnemorank.training.saving import draft_manifest, save_artefact
 from mnemorank.training.stages import Course, run_stages
 
 CHECKPOINTS = "checkpoints"
+_BASE = "base.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +53,16 @@ class Outcome:
     results: Results | None
 
 
-def train(recipe: Recipe, output: Path, *, resume: bool = False, report: Report | None = None) -> Outcome:
+def train(
+    recipe: Recipe, output: Path, *, resume: bool = False, report: Report | None = None, say: Say | None = None
+) -> Outcome:
     """Train as the recipe says and write the model folder.
 
     :param resume: go on from the last checkpoint in `output`; the result is that of an unbroken run.
     :param report: called with the progress after every step.
+    :param say: called with a line before each part of the work that may take long.
     """
+    say = say or (lambda _: None)
     check(recipe)
     run = _open_run(recipe, output, resume)
     started = time.monotonic()
@@ -70,15 +75,19 @@ def train(recipe: Recipe, output: Path, *, resume: bool = False, report: Report 
     manifest = draft_manifest(recipe, base)
     writer = InputWriter(base.plain_tokenizer(), manifest)
     reader = model_in_training(network, writer, manifest)
-    before = _measure_base(run.folder, lambda: measure_model(reader, dev).values) if dev else {}
+    if dev and not (run.folder / _BASE).exists():
+        say(f"measuring the base on {_extent(dev)}")
+    before, measuring = _measure_base(run.folder, lambda: measure_model(reader, dev).values) if dev else ({}, 0.0)
     start = _base_weights(network, base) if recipe.average.with_base else {}
     with stop_on_signals() as stop:
-        course = Course(recipe, network, reader, writer, run.folder, dev, stop, base.fresh, report)
+        course = Course(recipe, network, reader, writer, run.folder, dev, stop, base.fresh, report, say, measuring)
         run_stages(course)
     if start:
         put_weights(network, mix(trainable(network), start, recipe.average.with_base))
     grid = convert(model, recipe.qat) if recipe.qat else None
     seconds = time.monotonic() - started
+    if dev:
+        say(f"measuring the result on {_extent(dev)}")
     outcome = _finish(recipe, output, run, course, base, manifest, before, grid, seconds)
     shutil.rmtree(run.folder)
     return outcome
@@ -130,11 +139,11 @@ def _open_run(recipe: Recipe, output: Path, resume: bool) -> _Run:
 
 
 def _first_difference(then: Any, now: Any, where: str = "") -> str | None:
-    """The first key in which two recipes differ, leaving out how often checkpoints are written."""
+    """The first key in which two recipes differ, leaving out when checkpoints are written."""
     if isinstance(then, dict) and isinstance(now, dict):
         for key in [*then, *(key for key in now if key not in then)]:
             found = _first_difference(then.get(key), now.get(key), f"{where}.{key}".lstrip("."))
-            if found and key != "save_every":
+            if found and key not in ("save_every", "save_minutes"):
                 return found
         return None
     if isinstance(then, list) and isinstance(now, list) and len(then) == len(now):
@@ -176,14 +185,20 @@ def _base_weights(network: Network, base: Base) -> dict[str, torch.Tensor]:
     return {name: weight.clone() for name, weight in trainable(network).items() if not is_fresh(name, base.fresh)}
 
 
-def _measure_base(folder: Path, measure: Any) -> dict[str, Floats]:
-    """The base's own scores, measured once a run."""
-    path = folder / "base.json"
+def _measure_base(folder: Path, measure: Callable[[], Mapping[str, Floats]]) -> tuple[dict[str, Floats], float]:
+    """The base's own scores, measured once a run, and how many seconds that took."""
+    path = folder / _BASE
     if not path.exists():
+        started = time.monotonic()
         values = {name: [None if np.isnan(v) else v for v in found] for name, found in measure().items()}
-        write_whole(path, lambda partial: partial.write_text(json.dumps(values), encoding="utf-8"))
+        text = json.dumps({"seconds": time.monotonic() - started, "values": values})
+        write_whole(path, lambda partial: partial.write_text(text, encoding="utf-8"))
     stored = json.loads(path.read_text(encoding="utf-8"))
-    return {name: np.array(found, dtype=np.float64) for name, found in stored.items()}
+    return {name: np.array(found, dtype=np.float64) for name, found in stored["values"].items()}, stored["seconds"]
+
+
+def _extent(examples: Sequence[Example]) -> str:
+    return f"{len(examples):,} dev questions ({sum(len(example.candidates) for example in examples):,} pairs)"
 
 
 def _finish(

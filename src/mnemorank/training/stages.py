@@ -21,7 +21,7 @@ from mnemorank.training.interruption import InterruptedTrainingError, StopReques
 from mnemorank.training.measuring import measure_model
 from mnemorank.training.network import Network
 from mnemorank.training.objective import ranks_only
-from mnemorank.training.progress import Report, Reporting
+from mnemorank.training.progress import Report, Reporting, Say
 from mnemorank.training.recipe import Recipe, Stage
 from mnemorank.training.trainer import StageTrainer
 
@@ -31,6 +31,7 @@ class Course:
     """What the stages share.
 
     :param folder: of the run's checkpoints.
+    :param measuring: seconds that the base's measurement took.
     :param notes: what is worth knowing about each stage, for the record.
     """
 
@@ -42,7 +43,9 @@ class Course:
     dev: Sequence[Example]
     stop: StopRequest
     fresh: tuple[str, ...]
-    report: Report | None = None
+    report: Report | None
+    say: Say
+    measuring: float
     notes: list[dict[str, object]] = field(default_factory=list)
 
 
@@ -55,6 +58,7 @@ def run_stages(course: Course) -> None:
             load_weights(course.network, done)
             course.notes.append(json.loads(note.read_text(encoding="utf-8")))
             continue
+        course.say(f"{stage.name}: reading {', '.join(source.name or source.path.name for source in stage.data)}")
         examples = load_mix(stage.data, course.recipe.seed)
         ready = prepare(examples, course.model, ranking=ranks_only(stage.loss))
         course.notes.append(_note(stage, ready) | {"leaks": len(find_leaks(examples, course.dev))})
@@ -73,7 +77,7 @@ def _run_stage(course: Course, number: int, stage: Stage, ready: ReadyData) -> N
         writer = InputWriter(course.writer.tokenizer, course.model.manifest)
         writer.template = noise.template
     lengths = [entry.length for entry in ready.lists]
-    reporting = [Reporting(course.report, number, len(course.recipe.stage))] if course.report else []
+    reporting = [Reporting(course.report, number, len(course.recipe.stage), course.measuring)] if course.report else []
     trainer = StageTrainer(
         course.network,
         course.recipe,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -82,6 +83,7 @@ class StageTrainer(CrossEncoderTrainer):
         self._draws, self._batches = draws, batches
         self._measure, self._stopped, self._fresh = measure, stopped, fresh
         self._average = RunningAverage(network, recipe.average.decay) if recipe.average.decay else None
+        self._saved_at = time.monotonic()
         self._objective = Objective(network, stage.loss)
         arguments = CrossEncoderTrainingArguments(
             output_dir=str(folder),
@@ -200,6 +202,7 @@ class StageTrainer(CrossEncoderTrainer):
             self.state.save_to_json(str(folder / _TRAINER_STATE))
             (folder / STANDING).write_text(json.dumps(asdict(self.standing)), encoding="utf-8")
         keep_last(self.folder, 2)
+        self._saved_at = time.monotonic()
 
     def _load_from_checkpoint(self, checkpoint_path: str, model: Any = None) -> None:
         folder = Path(checkpoint_path)
@@ -220,13 +223,13 @@ class StageTrainer(CrossEncoderTrainer):
 
     def after_step(self, control: Any) -> None:
         """Average, and decide on measuring, saving and stopping."""
-        step, dev = self.state.global_step, self.recipe.dev
+        step = self.state.global_step
         if self._average is not None:
             self._average.update(step)
         at_end = step >= self.state.max_steps
-        is_due = step % dev.every == 0 if dev.every else step % self._steps_per_epoch() == 0
-        control.should_evaluate = self._measure is not None and (is_due or at_end)
-        control.should_save = step % self.recipe.save_every == 0 and not at_end
+        control.should_evaluate = self.is_due(step)
+        is_late = time.monotonic() - self._saved_at >= 60 * self.recipe.save_minutes
+        control.should_save = (step % self.recipe.save_every == 0 or is_late) and not at_end
         if self._stopped() and not at_end:
             self.was_stopped = True
             control.should_save = control.should_training_stop = True
@@ -236,8 +239,19 @@ class StageTrainer(CrossEncoderTrainer):
         if patience is not None and self.standing.without_gain >= patience:
             control.should_training_stop = True
 
-    def _steps_per_epoch(self) -> int:
-        return -(-len(self._batches) // self.stage.accumulate)
+    def is_due(self, step: int) -> bool:
+        """Whether the dev examples are measured after this step."""
+        return self._measure is not None and (step % self._measure_every() == 0 or step >= self.state.max_steps)
+
+    def measurements_after(self, step: int) -> int:
+        """How many measurements come after this step's, if none ends the stage early."""
+        if self._measure is None or step >= self.state.max_steps:
+            return 0
+        every, last = self._measure_every(), self.state.max_steps
+        return last // every - step // every + (last % every > 0)
+
+    def _measure_every(self) -> int:
+        return self.recipe.dev.every or -(-len(self._batches) // self.stage.accumulate)
 
 
 class _Pace(TrainerCallback):
