@@ -188,3 +188,16 @@ def test_without_batching_scores_and_counts_are_the_same(tiny_onnx):
         assert scores.result(10).tolist() == [0.0, 1.0]
     assert (ticket.pairs, ticket.tokens) == (2, 8)
     scorer.close()
+
+
+def test_the_pairs_of_one_request_are_shared_among_the_cores(tiny_onnx):
+    """Two threads wait for work: neither takes all of it, whatever a round may hold."""
+    scorer = GatedScorer(tiny_onnx, threads=1, token_budget=512)
+    batcher = BatchingScorer(scorer, rounds_at_once=2)
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(batcher.score, "ruby", scorer.prepare(["the cat"] * 10))
+        wait_for(lambda: batcher.waiting_pairs < 5)
+        assert batcher.waiting_pairs == 2, "one took five of ten, the other three of the five left"
+        scorer.gate.set()
+        assert asked.result(10).tolist() == [-1.0] * 10
+    batcher.close()

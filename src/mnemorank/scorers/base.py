@@ -87,7 +87,6 @@ class PairScorer(Protocol):
     """
 
     token_budget: int
-    threads: int
     on_batch: Callable[[Batch], None] | None
 
     def score_pairs(self, pairs: Sequence[Pair], *, deadline: float | None = None) -> Scores:

@@ -12,8 +12,9 @@ import onnxruntime as ort
 from mnemorank.artefact import Artefact, read_json_object
 from mnemorank.errors import ArtefactError, InputError, ScorerError
 from mnemorank.hardware import available_cores
-from mnemorank.scorers.base import Batch, Pair, Passage, Scores
+from mnemorank.scorers.base import Batch, Pair, Scores
 from mnemorank.scorers.batching import pack, pack_in_order
+from mnemorank.scorers.forwarding import PairwiseBase
 from mnemorank.scorers.inputs import Input, InputWriter
 from mnemorank.scorers.logits import one_score_a_row
 from mnemorank.scorers.tokens import load_tokenizer
@@ -21,7 +22,7 @@ from mnemorank.scorers.tokens import load_tokenizer
 _KNOWN_INPUTS = {"input_ids", "attention_mask", "token_type_ids"}
 
 
-class OnnxScorer:
+class OnnxScorer(PairwiseBase):
     """Scores pairs in batches of bounded size, in as many threads as there are cores.
 
     Each thread runs whole batches on one core: on the small batches of a reranker that beats many cores on one batch.
@@ -36,37 +37,18 @@ class OnnxScorer:
         if token_budget < 1:
             raise InputError(f"token_budget: expected a whole number from 1, got {token_budget}")
         manifest = artefact.manifest
-        self.name = manifest.name
         self.threads = threads or available_cores()
         self.token_budget = token_budget
         # The ranges of dynamically quantized activations span a batch, so only a pair alone is scored for itself.
         self._most = 1 if manifest.quantization == "int8-dynamic" else None
         tokenizer = load_tokenizer(artefact.file("tokenizer.json"))
         self._writer = InputWriter(tokenizer, manifest)
+        super().__init__(manifest.name, self._writer)
         self._pad_id = _pad_id(artefact, tokenizer.token_to_id)
         self._session: ort.InferenceSession | None = _open_session(artefact)
         self._inputs = _checked_inputs(artefact, self._session)
         self.on_batch: Callable[[Batch], None] | None = None
         self._workers = ThreadPoolExecutor(self.threads, thread_name_prefix="mnemorank")
-
-    def prepare(self, texts: Sequence[str]) -> list[Passage]:
-        return self._writer.prepare(texts)
-
-    def room(self, query: str, instruction: str | None = None) -> int:
-        return self._writer.room(query, instruction)
-
-    def offsets(self, text: str) -> list[tuple[int, int]]:
-        return self._writer.offsets(text)
-
-    def score(
-        self,
-        query: str,
-        passages: Sequence[Passage],
-        *,
-        instruction: str | None = None,
-        deadline: float | None = None,
-    ) -> Scores:
-        return self.score_pairs([Pair(query, passage, instruction) for passage in passages], deadline=deadline)
 
     def score_pairs(self, pairs: Sequence[Pair], *, deadline: float | None = None) -> Scores:
         """`score` for pairs of different queries, which share batches."""
@@ -116,7 +98,7 @@ class OnnxScorer:
         feed = {"input_ids": ids, "attention_mask": mask, "token_type_ids": types}
         (logits, *_) = session.run(None, {name: feed[name] for name in self._inputs})
         if self.on_batch is not None:
-            self.on_batch(Batch(len(inputs), int(mask.sum()), mask.size))
+            self.on_batch(Batch(len(inputs), sum(len(each.ids) for each in inputs), mask.size))
         return one_score_a_row(np.asarray(logits, dtype=np.float64), self.name)
 
 

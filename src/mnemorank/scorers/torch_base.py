@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import threading
 import time
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
@@ -15,15 +15,16 @@ import torch
 from mnemorank.artefact import Artefact
 from mnemorank.errors import InputError, MnemorankError, ScorerError
 from mnemorank.hardware import profile
-from mnemorank.scorers.base import Batch, Pair, Passage, Scores
+from mnemorank.scorers.base import Batch, Pair, Scores
 from mnemorank.scorers.batching import pack, pack_in_order
+from mnemorank.scorers.forwarding import PairwiseBase
 from mnemorank.scorers.inputs import Input, InputWriter
 from mnemorank.scorers.torch_loading import Tokenizing
 
 Feed = dict[str, torch.Tensor]
 
 
-class TorchBase(ABC):
+class TorchBase(PairwiseBase):
     """Scores inputs in batches of bounded size, one batch at a time: torch spreads each over the cores itself.
 
     :param device: `cpu`, `cuda`, `cuda:1`, `mps`; the hardware profile's by default.
@@ -50,8 +51,6 @@ class TorchBase(ABC):
                 raise InputError(f"threads: expected a whole number from 1, got {threads}")
             torch.set_num_threads(threads)
         machine = profile()
-        self.name = artefact.manifest.name
-        self.threads = 1
         self.token_budget = token_budget or machine.token_budget
         self.on_batch: Callable[[Batch], None] | None = None
         self.device = _checked_device(device or machine.device)
@@ -61,6 +60,7 @@ class TorchBase(ABC):
         tokenizing = self._load(artefact)
         self._pad_id = tokenizing.pad_id
         self._writer = InputWriter(tokenizing.tokenizer, artefact.manifest)
+        super().__init__(artefact.manifest.name, self._writer)
 
     @abstractmethod
     def _load(self, artefact: Artefact) -> Tokenizing:
@@ -73,25 +73,6 @@ class TorchBase(ABC):
     @abstractmethod
     def _unload(self) -> None:
         """Let go of the network."""
-
-    def prepare(self, texts: Sequence[str]) -> list[Passage]:
-        return self._writer.prepare(texts)
-
-    def room(self, query: str, instruction: str | None = None) -> int:
-        return self._writer.room(query, instruction)
-
-    def offsets(self, text: str) -> list[tuple[int, int]]:
-        return self._writer.offsets(text)
-
-    def score(
-        self,
-        query: str,
-        passages: Sequence[Passage],
-        *,
-        instruction: str | None = None,
-        deadline: float | None = None,
-    ) -> Scores:
-        return self.score_pairs([Pair(query, passage, instruction) for passage in passages], deadline=deadline)
 
     def score_pairs(self, pairs: Sequence[Pair], *, deadline: float | None = None) -> Scores:
         """`score` for pairs of different queries, which share batches."""

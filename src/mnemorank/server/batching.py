@@ -12,6 +12,7 @@ import numpy as np
 from mnemorank.errors import ScorerError
 from mnemorank.scorers import Passage, Scorer
 from mnemorank.scorers.base import Pair, PairScorer, Scores
+from mnemorank.scorers.forwarding import ForwardingScorer
 from mnemorank.server.errors import DeadlineError
 from mnemorank.server.fair_queue import FairQueue, Job, Share
 from mnemorank.server.ticket import Ticket, current_ticket
@@ -21,28 +22,12 @@ logger = logging.getLogger(__name__)
 ROUND_TOKENS = 512
 
 
-class CountingScorer:
-    """A scorer that notes in the request's ticket what it cost. This is serving without batching.
-
-    :param scorer: closed with this one.
-    """
-
-    def __init__(self, scorer: Scorer) -> None:
-        self.name = scorer.name
-        self.scorer = scorer
+class CountingScorer(ForwardingScorer):
+    """A scorer that notes in the request's ticket what it cost. This is serving without batching."""
 
     @property
     def waiting_pairs(self) -> int:
         return 0
-
-    def prepare(self, texts: Sequence[str]) -> list[Passage]:
-        return self.scorer.prepare(texts)
-
-    def room(self, query: str, instruction: str | None = None) -> int:
-        return self.scorer.room(query, instruction)
-
-    def offsets(self, text: str) -> list[tuple[int, int]]:
-        return self.scorer.offsets(text)
 
     def score(
         self,
@@ -63,9 +48,6 @@ class CountingScorer:
             self._check_complete(scores, last)
         return scores
 
-    def close(self) -> None:
-        self.scorer.close()
-
     def _count(self, ticket: Ticket, query: str, passages: Sequence[Passage]) -> list[int]:
         """Note the pairs in the ticket; returns their lengths (special tokens apart)."""
         (asked,) = self.scorer.prepare([query])
@@ -84,24 +66,26 @@ class CountingScorer:
 class BatchingScorer(CountingScorer):
     """Queues the pairs of each call and scores them in rounds, fair between calls.
 
-    A round is a batch or a few, which the scorer packs; as many rounds are under way as the scorer has threads. Small
-    rounds keep a small request from waiting for much of a large one; they cost nothing on a CPU, where a few pairs fill
-    a core as well as many. A scorer with one thread (torch, perhaps on a GPU) gets batches of its full budget.
+    A round is a batch or a few, which the scorer packs, and is run by the thread that took it; so all cores are busy
+    while anything waits, and no more threads than cores compete for them. Small rounds keep a small request from
+    waiting for much of a large one; they cost nothing on a CPU, where a few pairs fill a core as well as many.
 
+    :param scorer: it should run what it is given in the calling thread; of an OnnxScorer, `threads=1`.
     :param queue_pairs: how many pairs may wait before calls are refused with OverloadedError.
+    :param rounds_at_once: the cores to score on. One alone (torch, perhaps on a GPU) gets batches of the full budget.
     """
 
-    def __init__(self, scorer: Scorer, queue_pairs: int = 20_000) -> None:
+    def __init__(self, scorer: Scorer, queue_pairs: int = 20_000, rounds_at_once: int = 1) -> None:
         super().__init__(scorer)
         if not isinstance(scorer, PairScorer):
             raise TypeError(f"{scorer.name}: cannot score pairs of different queries")
         self._pair_scorer: PairScorer = scorer
-        threads, budget = scorer.threads, scorer.token_budget
-        self.round_tokens = budget if threads == 1 else min(budget, ROUND_TOKENS)
-        self._queue = FairQueue(queue_pairs)
+        budget = scorer.token_budget
+        self.round_tokens = budget if rounds_at_once == 1 else min(budget, ROUND_TOKENS)
+        self._queue = FairQueue(queue_pairs, takers=rounds_at_once)
         self._dispatchers = [
             threading.Thread(target=self._dispatch, name=f"mnemorank-round-{number}", daemon=True)
-            for number in range(threads)
+            for number in range(rounds_at_once)
         ]
         for dispatcher in self._dispatchers:
             dispatcher.start()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import deque
@@ -71,10 +72,12 @@ class FairQueue:
 
     :param most_pairs: when so many pairs wait, further jobs are refused. A job that finds the queue empty is taken
         whatever its size: how large a request may be is not the queue's to say.
+    :param takers: how many threads take from it, among whom the work is shared.
     """
 
-    def __init__(self, most_pairs: int) -> None:
+    def __init__(self, most_pairs: int, takers: int = 1) -> None:
         self.most_pairs = most_pairs
+        self.takers = takers
         self.pairs = 0
         self.tokens = 0
         self._jobs: deque[Job] = deque()
@@ -99,14 +102,18 @@ class FairQueue:
             self._changed.notify()
 
     def take(self, tokens: int) -> list[Share] | None:
-        """The next round: pairs of all waiting jobs in turn, of about so many tokens. Waits; None once closed."""
+        """The next round: pairs of all waiting jobs in turn. Waits; None once closed.
+
+        :param tokens: about how many a round may have. It has fewer when little waits: a taker takes its share, and
+            leaves the rest to the others, so that none is idle while another still has a long round to run.
+        """
         with self._changed:
             while not self._jobs and not self._closed:
                 self._changed.wait()
             if not self._jobs:
                 return None
             taken: dict[Job, list[int]] = {}
-            room = tokens
+            room = min(tokens, math.ceil(self.tokens / self.takers))
             while self._jobs and room > 0:
                 job = self._jobs.popleft()
                 position = job.waiting.popleft()

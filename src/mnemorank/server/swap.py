@@ -15,6 +15,7 @@ import numpy as np
 
 from mnemorank.artefact import load_artefact
 from mnemorank.errors import MnemorankError
+from mnemorank.hardware import available_cores
 from mnemorank.memory import Memory
 from mnemorank.model import Model
 from mnemorank.reranker import Reranker
@@ -142,21 +143,23 @@ def _close_soon(served: Served) -> None:
 
 def load_served(name: str | Path, settings: Settings, metrics: Metrics) -> Served:
     """Load a model with its hashes checked, probe it, and put it behind the batcher."""
-    artefact = load_artefact(name)
-    options: dict[str, Any] = {"threads": settings.threads, "token_budget": settings.token_budget}
-    model = Model.load(name, **(options if artefact.manifest.family == "onnx" else {}))
+    is_onnx = load_artefact(name).manifest.family == "onnx"
+    cores = (settings.threads or available_cores()) if is_onnx else 1
+    # Where batches are shared, the batcher's own threads run the model.
+    options: dict[str, Any] = {"threads": 1 if settings.batching else cores, "token_budget": settings.token_budget}
+    model = Model.load(name, **(options if is_onnx else {}))
     try:
         probe(model)
     except MnemorankError:
         model.close()
         raise
-    scorer = CountingScorer(model.scorer)
+    counting = CountingScorer(model.scorer)
     if isinstance(model.scorer, PairScorer):
         model.scorer.on_batch = metrics.observe_batch
         if settings.batching:
-            scorer = BatchingScorer(model.scorer, settings.queue_pairs)
-    served = replace(model, scorer=scorer)
-    return Served(served, scorer, Reranker(served), str(name))
+            counting = BatchingScorer(model.scorer, settings.queue_pairs, cores)
+    served = replace(model, scorer=counting)
+    return Served(served, counting, Reranker(served), str(name))
 
 
 def probe(model: Model) -> None:

@@ -14,43 +14,28 @@ from mnemorank.evaluation.measures import Judged, measure, neutral_order
 from mnemorank.manifest import Manifest
 from mnemorank.model import Model
 from mnemorank.ranking.lexical import bm25
-from mnemorank.scorers.base import Pair, Passage, Scores
+from mnemorank.scorers.base import Pair, Scores
+from mnemorank.scorers.forwarding import PairwiseBase
 from mnemorank.scorers.inputs import InputWriter
 from mnemorank.training.network import Network
 
 Floats = NDArray[np.float64]
 
 
-class NetworkScorer:
+class NetworkScorer(PairwiseBase):
     """The network in training as a scorer, so that dev examples are read as at inference."""
 
     def __init__(self, network: Network, writer: InputWriter, name: str) -> None:
-        self.name = name
+        super().__init__(name, writer)
         self._network = network
         self._writer = writer
 
-    def prepare(self, texts: Sequence[str]) -> list[Passage]:
-        return self._writer.prepare(texts)
-
-    def room(self, query: str, instruction: str | None = None) -> int:
-        return self._writer.room(query, instruction)
-
-    def offsets(self, text: str) -> list[tuple[int, int]]:
-        return self._writer.offsets(text)
-
-    def score(
-        self,
-        query: str,
-        passages: Sequence[Passage],
-        *,
-        instruction: str | None = None,
-        deadline: float | None = None,
-    ) -> Scores:
-        if not passages:
+    def score_pairs(self, pairs: Sequence[Pair], *, deadline: float | None = None) -> Scores:
+        if not pairs:
             return np.zeros(0)
         self._network.eval()
         with torch.no_grad():
-            scores = self._network.scores(self._writer.write([Pair(query, p, instruction) for p in passages]))
+            scores = self._network.scores(self._writer.write(pairs))
         return np.asarray(scores.double().cpu().numpy())
 
     def close(self) -> None:
