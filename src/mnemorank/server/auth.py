@@ -9,7 +9,7 @@ import os
 import re
 import secrets
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -105,21 +105,24 @@ def identify(headers: Mapping[str, str], ring: KeyRing | None) -> Caller:
     return caller
 
 
-def caller_of(
+async def caller_of(
     request: Request,
     bearer: Annotated[object, Security(HTTPBearer(auto_error=False, description="An API key"))],
     header: Annotated[object, Security(APIKeyHeader(name="x-api-key", auto_error=False))],
 ) -> Caller:
-    """The dependency behind `requires`. The security schemes are for the OpenAPI; `identify` reads the headers."""
+    """The dependency behind `requires`. The security schemes are for the OpenAPI; `identify` reads the headers.
+
+    A coroutine, as is `check` below: FastAPI would run a plain function in a thread, for every request.
+    """
     caller = identify(request.headers, request.app.state.keys)
     request.state.caller = caller
     return caller
 
 
-def requires(scope: str) -> Callable[..., Caller]:
+def requires(scope: str) -> Callable[..., Awaitable[Caller]]:
     """A dependency for routes: the caller, if its key has the scope."""
 
-    def check(caller: Annotated[Caller, Depends(caller_of)]) -> Caller:
+    async def check(caller: Annotated[Caller, Depends(caller_of)]) -> Caller:
         if scope not in caller.scopes:
             raise Problem(403, "forbidden", f"the API key {caller.name!r} lacks the scope {scope!r}")
         return caller
