@@ -41,7 +41,7 @@ def test_not_ready_without_a_model(start):
 
 
 def test_metrics_count_requests_batches_padding_and_the_model(start):
-    running = start()
+    running = start(threads=1)
     for _ in range(3):
         running.client.post("/rerank", json={"query": "ruby", "texts": ["ruby", "the cat and the dog"]})
     running.client.post("/rerank", json={"query": "ruby", "texts": []})

@@ -26,6 +26,7 @@ class Metrics:
         )
         self.under_way = Gauge("mnemorank_requests_under_way", "Requests being answered", registry=self.registry)
         self.pairs = Counter("mnemorank_pairs", "Pairs scored", registry=self.registry)
+        self.known_pairs = Counter("mnemorank_known_pairs", "Pairs not scored: remembered", registry=self.registry)
         self.tokens = Counter("mnemorank_tokens", "Tokens scored, without padding", registry=self.registry)
         self.padded = Counter("mnemorank_padded_tokens", "Tokens scored, with padding", registry=self.registry)
         self.batch_tokens = Histogram(

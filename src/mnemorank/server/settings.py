@@ -32,6 +32,7 @@ class Settings:
     threads: int | None = _setting(None, "cores to score on (default: all)", "N")
     token_budget: int = _setting(512, "padded tokens in a batch", "N")
     batching: bool = _setting(True, "share batches between requests")
+    score_cache: int | None = _setting(None, "scores to remember by query and text (default: none)", "N")
     queue_pairs: int = _setting(20_000, "pairs that may wait before requests get 429", "N")
     max_requests: int = _setting(256, "requests under way before further ones get 429", "N")
     max_connections: int = _setting(1000, "open connections before further ones get 503", "N")

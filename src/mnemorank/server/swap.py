@@ -19,10 +19,12 @@ from mnemorank.hardware import available_cores
 from mnemorank.memory import Memory
 from mnemorank.model import Model
 from mnemorank.reranker import Reranker
+from mnemorank.scorers import Scorer
 from mnemorank.scorers.base import PairScorer
 from mnemorank.server.batching import BatchingScorer, CountingScorer
 from mnemorank.server.errors import SwapError
 from mnemorank.server.metrics import Metrics
+from mnemorank.server.score_cache import RememberingScorer
 from mnemorank.server.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -39,6 +41,7 @@ PROBE_TEXTS = (
 class Served:
     """A model in service.
 
+    :param scorer: what queues and counts; the model's own may have a score cache around it.
     :param source: the name or folder it was loaded from.
     :param label: `name@version+fingerprint`, for logs and events.
     """
@@ -158,7 +161,10 @@ def load_served(name: str | Path, settings: Settings, metrics: Metrics) -> Serve
         model.scorer.on_batch = metrics.observe_batch
         if settings.batching:
             counting = BatchingScorer(model.scorer, settings.queue_pairs, cores)
-    served = replace(model, scorer=counting)
+    scorer: Scorer = counting
+    if settings.score_cache is not None:
+        scorer = RememberingScorer(counting, settings.score_cache, metrics.known_pairs.inc)
+    served = replace(model, scorer=scorer)
     return Served(served, counting, Reranker(served), str(name))
 
 
