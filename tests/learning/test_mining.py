@@ -6,7 +6,8 @@ from learning_cases import make_event
 from mnemorank import InputError, Memory
 from mnemorank.learning.evidence import is_chitchat, query_key, votes
 from mnemorank.learning.golden import mine_golden
-from mnemorank.learning.mining import HELD_OUT, TRAIN, MiningRules, mine, split_of
+from mnemorank.learning.mining import HELD_OUT, TRAIN, mine, split_of
+from mnemorank.learning.mining_rules import MiningRules
 from mnemorank.learning.propensity import Propensities
 from mnemorank.learning.signals import Signal
 
@@ -27,8 +28,9 @@ def feedback(*kinds, actor="ann", query=QUERY, texts=("alpha", "beta", "gamma", 
 
 
 def labels(mined, number=0):
+    """What was judged."""
     example = mined.examples[number].example
-    return {candidate.memory.text: candidate.label for candidate in example.candidates}
+    return {candidate.memory.text: candidate.label for candidate in example.candidates if candidate.weight}
 
 
 def test_a_click_is_a_positive_and_what_was_skipped_above_it_negative():
@@ -64,6 +66,38 @@ def test_position_is_corrected_by_inverse_propensity_with_clipping():
     event, signals = feedback(("click", 1), ("click", 3), ("cited", 2))
     weight = {vote.shown.position: vote.weight for vote in votes(event, signals, STEEP, clip=5.0)}
     assert weight == {0: 0.3, 1: 0.5 / 0.5, 2: 1.0, 3: 0.5 * 5.0}  # skipped, click, cited (an agent), click clipped
+
+
+def test_being_passed_over_counts_more_where_it_shows_less_often():
+    event, signals = feedback(("click", 3))
+    weight = {vote.shown.position: vote.weight for vote in votes(event, signals, Propensities(passed=(0.8, 0.4, 0.1)))}
+    assert {place: weight[place] for place in (0, 1, 2)} == pytest.approx({0: 0.3, 1: 0.6, 2: 0.3 * 5})
+
+
+def train_query(number: int) -> str:
+    """A query of the training split."""
+    return [q for i in range(1000) if split_of(q := f"question {i} alpha") == TRAIN][number]
+
+
+def test_the_weight_of_the_votes_goes_with_the_label_into_training():
+    given = [feedback(("click", 1), query=train_query(0)), feedback(("click", 2), query=train_query(1))]
+    mined = sorted(mine(given, STEEP).examples, key=lambda entry: len(entry.example.candidates))
+    first, second = ({c.memory.text: c.weight for c in entry.example.candidates} for entry in mined)
+    # Clicks weigh .5/.5 and .5/.25: their mean is 1.5. All that was skipped weighs the same.
+    assert first == pytest.approx({"beta": 1 / 1.5, "alpha": 1.0}, abs=1e-3)
+    assert second == pytest.approx({"gamma": 2 / 1.5, "alpha": 1.0, "beta": 1.0}, abs=1e-3)
+    plain = mine(given, STEEP, MiningRules(weighted=False)).examples
+    assert {c.weight for entry in plain for c in entry.example.candidates} == {1.0}
+
+
+def test_a_held_out_example_holds_all_that_was_shown():
+    query = next(q for i in range(99) if split_of(q := f"question {i} alpha") == HELD_OUT)
+    (mined,) = mine([feedback(("click", 1), query=query)], FLAT).examples
+    found = {c.memory.text: (c.label, c.weight) for c in mined.example.candidates}
+    assert found == {"beta": (1.0, 1.0), "alpha": (0.0, 1.0), "gamma": (0.0, 0.0), "delta": (0.0, 0.0)}
+    assert ("text", "h-delta") in mined.sources
+    (cut,) = mine([feedback(("click", 1), query=query)], FLAT, MiningRules(unjudged=1)).examples
+    assert [c.memory.text for c in cut.example.candidates] == ["beta", "alpha", "gamma"]
 
 
 @pytest.mark.parametrize("query", ["hi there", "Thanks!", "ok", "good morning", "how are you doing", "", "?!"])

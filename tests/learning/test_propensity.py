@@ -4,7 +4,7 @@ import pytest
 from learning_cases import make_event
 
 from mnemorank.learning.explore import swap_neighbours
-from mnemorank.learning.propensity import Impression, Propensities, estimate, impressions, prior
+from mnemorank.learning.propensity import Impression, Propensities, estimate, impressions, looks, prior
 from mnemorank.learning.signals import Signal
 
 LOOKED = (1.0, 0.6, 0.35, 0.25, 0.2)
@@ -28,7 +28,7 @@ def clicks(rounds: int, shuffled: bool, seed: int = 1) -> list[Impression]:
 
 
 def test_the_true_propensities_are_found_where_positions_vary():
-    found = estimate(clicks(150, shuffled=True))
+    found = looks(clicks(150, shuffled=True))
     assert found.looked == pytest.approx(LOOKED, abs=0.06)
     assert found.evidence == 150 * 40 * 5
 
@@ -44,22 +44,22 @@ def test_swapping_neighbours_is_variation_enough():
                 Impression(key, place, source.random() < LOOKED[place] * relevance[key])
                 for place, key in enumerate(order)
             ]
-    assert estimate(seen).looked == pytest.approx(LOOKED, abs=0.12)
+    assert looks(seen).looked == pytest.approx(LOOKED, abs=0.12)
 
 
 def test_without_variation_the_prior_stands():
-    found = estimate(clicks(20, shuffled=False))
+    found = looks(clicks(20, shuffled=False))
     assert found.evidence == 0
     assert found.looked[:3] == (1.0, prior(1), prior(2))
 
 
 def test_a_few_impressions_hardly_move_the_prior():
     few = [Impression("a", 0, True), Impression("a", 3, True)]
-    assert estimate(few).at(3) == pytest.approx(prior(3), abs=0.05)
+    assert looks(few).at(3) == pytest.approx(prior(3), abs=0.05)
 
 
 def test_propensities_never_rise_and_go_on_past_the_last():
-    found = estimate(clicks(10, shuffled=True))
+    found = looks(clicks(10, shuffled=True))
     assert list(found.looked) == sorted(found.looked, reverse=True)
     assert found.at(100) <= found.looked[-1]
     assert Propensities().at(0) == 1.0
@@ -80,3 +80,17 @@ def test_impressions_are_read_from_the_log():
         )
         == 1
     )
+
+
+def test_to_be_passed_over_shows_more_often_at_the_top():
+    log = []
+    for number in range(400):
+        event = make_event(f"question {number}", tuple("abcde"))
+        log.append((event, [Signal(event.id, "click", number % 5)]))
+    found = estimate(log)
+    # Clicked at 0, 1, 2, 3, 4 equally often: below the first position in four cases of five, and so on.
+    assert found.passed[:4] == pytest.approx((0.8, 0.6, 0.4, 0.2), abs=0.02)
+    assert found.passed_at(0) == 1.0
+    assert found.passed_at(2) == pytest.approx(0.5, abs=0.02)
+    assert Propensities().passed_at(7) == 1.0
+    assert estimate([]).passed_at(0) == 1.0

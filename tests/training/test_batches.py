@@ -52,9 +52,9 @@ def test_so_many_of_each_kind_are_drawn_and_others_the_next_time():
 
 
 def ready_list(writer, texts, query="where does ruby work"):
-    return ReadyList(
-        "1", "test", query, tuple(writer.prepare(texts)), (1.0, *[0.0] * (len(texts) - 1)), (0.0,) * len(texts)
-    )
+    count = len(texts)
+    labels = (1.0, *[0.0] * (count - 1))
+    return ReadyList("1", "test", query, tuple(writer.prepare(texts)), labels, (0.0,) * count, (1.0,) * count)
 
 
 def test_a_draw_is_the_same_whenever_it_is_made():

@@ -15,12 +15,13 @@ from mnemorank.training.losses import ScoredLists, losses
 NAN = float("nan")
 
 
-def batch(scores, labels, sizes, teacher=None):
+def batch(scores, labels, sizes, teacher=None, weights=None):
     return ScoredLists(
         torch.tensor(scores, requires_grad=True),
         torch.tensor(labels),
         tuple(sizes),
         torch.tensor(teacher if teacher is not None else [NAN] * len(scores)),
+        torch.tensor(weights if weights is not None else [1.0] * len(scores)),
     )
 
 
@@ -67,6 +68,39 @@ def test_softmax_lets_positives_alone():
     assert apart.item() == pytest.approx((first + second) / 2)
 
 
+@pytest.mark.parametrize("name", ["bce", "softmax", "margin"])
+def test_a_weight_makes_an_example_count_so_many_times(name):
+    scores, labels, sizes = [0.2, 0.5, -0.3, 0.1], [1.0, 0.0, 1.0, 0.0], [2, 2]
+    first, second = (value(name, batch(scores[i : i + 2], labels[i : i + 2], [2])).item() for i in (0, 2))
+    positives = value(name, batch(scores, labels, sizes, weights=[3.0, 1.0, 1.0, 1.0]))
+    if name == "bce":
+        single = [value(name, batch([s], [y], [1])).item() for s, y in zip(scores, labels, strict=True)]
+        assert positives.item() == pytest.approx((3 * single[0] + sum(single[1:])) / 4)
+    else:
+        assert positives.item() == pytest.approx((3 * first + second) / 2)
+
+
+def test_a_negative_of_weight_three_stands_in_the_softmax_like_three():
+    weighted = batch([0.2, 0.5, 0.1], [1.0, 0.0, 0.0], [3], weights=[1.0, 3.0, 1.0])
+    repeated = batch([0.2, 0.5, 0.5, 0.5, 0.1], [1.0, 0.0, 0.0, 0.0, 0.0], [5])
+    assert value("softmax", weighted).item() == pytest.approx(value("softmax", repeated).item())
+
+
+@pytest.mark.parametrize("name", ["bce", "softmax", "margin"])
+def test_what_weighs_nothing_is_not_pushed(name):
+    given = batch([0.0, 0.4, 0.3], [1.0, 0.0, 0.0], [3], weights=[1.0, 0.0, 1.0])
+    value(name, given).backward()
+    assert given.scores.grad[1] == 0
+    assert given.scores.grad.isfinite().all()
+    assert given.scores.grad[0] < 0 < given.scores.grad[2]
+
+
+@pytest.mark.parametrize("name", ["lambda", "listnet"])
+def test_a_loss_without_a_place_for_weights_says_so(name):
+    with pytest.raises(InputError, match=rf"loss: {name} takes no weights .* use bce, softmax or margin"):
+        value(name, batch([1.0, 0.0], [1.0, 0.0], [2], weights=[2.0, 1.0]))
+
+
 def test_kl_is_zero_for_the_teachers_own_scores_and_grows_from_there():
     assert value("kl", batch([1.0, 5.0], [0.0, 1.0], [2], teacher=[0.0, 4.0])).item() == pytest.approx(0, abs=1e-6)
     p, q = math.exp(1) / (math.exp(1) + 1), 0.5
@@ -111,7 +145,7 @@ def test_listwise_losses_equal_sentence_transformers_own(tiny_bert):
     labels = [torch.tensor([1.0, 0.0]), torch.tensor([0.0, 1.0, 0.5])]
     pairs = [(query, text) for query, own in zip(queries, texts, strict=True) for text in own]
     scores = torch.tensor(model.predict(pairs, activation_fn=torch.nn.Identity()))
-    given = ScoredLists(scores, torch.cat(labels), (2, 3), torch.full((5,), NAN))
+    given = ScoredLists(scores, torch.cat(labels), (2, 3), torch.full((5,), NAN), torch.ones(5))
 
     for name, own in (
         ("listnet", reference.ListNetLoss(model)),

@@ -13,13 +13,18 @@ from mnemorank.files import read_json_lines
 from mnemorank.memory import Memory
 from mnemorank.moment import Moment
 
+MOST_WEIGHT = 1000.0
+
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """:param label: how relevant, 0 to 1; above 0 counts as relevant in binary measures."""
+    """:param label: how relevant, 0 to 1; above 0 counts as relevant in binary measures.
+    :param weight: how much the label counts in a loss; 0 for one that only stands in the list, its label a guess.
+    """
 
     memory: Memory
     label: float
+    weight: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,8 +157,15 @@ def label_of(record: Mapping[str, Any], where: str) -> float:
 def _candidate(item: object, where: str) -> Candidate:
     if not isinstance(item, dict):
         raise InputError(f"{where}: expected an object, got {type(item).__name__}")
-    fields = {key: value for key, value in item.items() if key != "label"}
-    return Candidate(Memory.of(fields, where=where), label_of(item, where))
+    fields = {key: value for key, value in item.items() if key not in ("label", "weight")}
+    return Candidate(Memory.of(fields, where=where), label_of(item, where), _weight_of(item, where))
+
+
+def _weight_of(record: Mapping[str, Any], where: str) -> float:
+    weight = record.get("weight", 1.0)
+    if isinstance(weight, bool) or not isinstance(weight, (int, float)) or not 0 <= weight <= MOST_WEIGHT:
+        raise InputError(f"{where}: weight: expected a number from 0 to {MOST_WEIGHT:g}, got {weight!r:.60}")
+    return float(weight)
 
 
 def _moment(value: object, where: str) -> Moment:
@@ -173,6 +185,11 @@ def example_record(example: Example) -> dict[str, Any]:
         "source": example.source,
         "kind": example.kind,
         "answerable": None if example.answerable else False,
-        "candidates": [{**c.memory.to_dict(), "label": c.label} for c in example.candidates],
+        "candidates": [_candidate_record(candidate) for candidate in example.candidates],
     }
     return {key: value for key, value in record.items() if value is not None}
+
+
+def _candidate_record(candidate: Candidate) -> dict[str, Any]:
+    record = {**candidate.memory.to_dict(), "label": candidate.label}
+    return record if candidate.weight == 1.0 else {**record, "weight": candidate.weight}

@@ -12,7 +12,7 @@ from sqlalchemy import Connection, Select, and_, delete, func, or_, select, text
 
 from mnemorank.errors import InputError
 from mnemorank.learning import schema
-from mnemorank.learning.mining import named
+from mnemorank.learning.identity import named
 from mnemorank.learning.privacy import storable
 from mnemorank.learning.store import DAY, EventStore
 

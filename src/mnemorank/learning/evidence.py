@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from mnemorank.learning.events import Event, Shown
 from mnemorank.learning.propensity import Propensities
-from mnemorank.learning.signals import KINDS, Signal, Verdict, merge
+from mnemorank.learning.signals import KINDS, SHOWS_INTEREST, Signal, Verdict, merge
 from mnemorank.memory import Memory
 from mnemorank.words import STOPWORDS, terms, words
 
@@ -17,7 +17,6 @@ CHITCHAT = frozenset(
     "thank thanks thx welcome wow yeah yep yes nope haha hmm right got doing going today".split()
 )
 SKIPPED = "skipped"
-_SHOWS_INTEREST = frozenset({"click", "cited"})
 _ENOUGH_TO_JUDGE = 3
 
 Lookup = Callable[[str], Memory | None]
@@ -62,7 +61,8 @@ def votes(
     """The votes of one event.
 
     - A person's signal counts 1/propensity of its position, at most `clip`; an agent reads all it is given.
-    - A memory above one that was clicked or cited, itself without a signal, was skipped: a weak vote against it.
+    - A memory above one that was clicked or cited, itself without a signal, was skipped: a weak vote against it, which
+      counts over the chance that it shows.
     - `ignored` counts only beside something that was not.
     - An actor with the same word for everything shown says nothing about the order, and has no vote.
     """
@@ -97,8 +97,9 @@ def _weighed(
             correction = min(1 / propensities.at(verdict.position), clip)
         result.append((verdict.position, verdict.value, verdict.strength * correction, verdict.kind))
     judged = {verdict.position for verdict in given}
-    wanted = [verdict.position for verdict in given if verdict.value > 0 and verdict.kind in _SHOWS_INTEREST]
+    wanted = [verdict.position for verdict in given if verdict.value > 0 and verdict.kind in SHOWS_INTEREST]
     for position in range(max(wanted, default=0)):
         if position in shown and position not in judged:
-            result.append((position, -1, skip_weight, SKIPPED))
+            correction = min(1 / propensities.passed_at(position), clip)
+            result.append((position, -1, skip_weight * correction, SKIPPED))
     return result

@@ -11,7 +11,8 @@ from mnemorank.errors import InputError
 from mnemorank.files import read_json_lines
 from mnemorank.learning.events import DEFAULT_TENANT
 from mnemorank.learning.evidence import query_key
-from mnemorank.learning.mining import MinedExample, digest, split_of
+from mnemorank.learning.identity import digest
+from mnemorank.learning.mining import MinedExample, split_of
 
 
 def read_any(path: Path) -> Iterator[Example]:

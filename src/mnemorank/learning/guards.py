@@ -9,7 +9,7 @@ from pathlib import Path
 
 from mnemorank.data.records import Candidate, Example
 from mnemorank.learning.golden import read_any
-from mnemorank.learning.mining import digest
+from mnemorank.learning.identity import digest
 
 _DISTRACTORS = 14
 

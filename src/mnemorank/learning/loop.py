@@ -19,7 +19,7 @@ from mnemorank.learning.golden import mine_golden
 from mnemorank.learning.guards import guard_sets
 from mnemorank.learning.measurement import measure_models
 from mnemorank.learning.mining import HELD_OUT, TRAIN, Mined, mine
-from mnemorank.learning.propensity import Propensities, estimate, impressions
+from mnemorank.learning.propensity import Propensities, estimate
 from mnemorank.learning.registry import Registry, Version, no_step
 from mnemorank.learning.runs import FAILED, FEEDBACK, OPEN_STATES, Run, Runs
 from mnemorank.learning.settings import Settings, load_settings, settings_to_table
@@ -88,7 +88,7 @@ class Loop:
         return mined
 
     def propensities(self) -> Propensities:
-        return estimate(impressions(self.store.events()))
+        return estimate(self.store.events())
 
     def train(self, *, promote: bool = False, who: str = "") -> tuple[Run, subprocess.Popen[bytes]]:
         """Begin to train a candidate on the mined examples, in a process of its own.

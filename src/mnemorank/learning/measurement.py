@@ -24,13 +24,22 @@ _TIMED_PAIRS = 64
 
 @dataclass(frozen=True, slots=True)
 class SetResult:
-    """:param by_metric: each measure of each question that has something relevant."""
+    """:param by_metric: each measure of each question; NaN for those without anything relevant.
+    :param weights: what each question counts; 1 by default. Feedback counts more where a look was less likely.
+    """
 
     by_metric: Mapping[str, Floats]
+    weights: Floats | None = None
 
     def values(self, metric: str) -> Floats:
+        """By question that has something relevant, each times its weight over their mean."""
         found = self.by_metric[metric]
-        return found[~np.isnan(found)]
+        known = ~np.isnan(found)
+        if self.weights is None or not known.any():
+            return found[known]
+        weights = self.weights[known]
+        weighed: Floats = found[known] * weights / weights.mean()
+        return weighed
 
     def mean(self, metric: str) -> float:
         values = self.values(metric)
@@ -96,15 +105,22 @@ def measure_scoring(
         for example, one in zip(examples, judged, strict=True):
             ranking, relevance = _ask(reranker, example)
             rankings.append(ranking)
-            known = np.isfinite(relevance)
+            # A candidate of weight 0 stands in the list, but its label is a guess.
+            known = np.isfinite(relevance) & np.array([candidate.weight > 0 for candidate in example.candidates])
             predicted.append(relevance[known])
             relevant.append(one.relevant[known])
             tick()
-        results[name] = SetResult(measure(judged, rankings))
+        results[name] = SetResult(measure(judged, rankings), np.array([weight_of(example) for example in examples]))
     ece = 0.0
     if predicted:
         ece = expected_calibration_error(reliability(np.concatenate(predicted), np.concatenate(relevant))) or 0.0
     return Measurement(results, ece, seconds_per_pair, size)
+
+
+def weight_of(example: Example) -> float:
+    """What an example counts: the mean weight of what is relevant in it."""
+    weights = [candidate.weight for candidate in example.candidates if candidate.label > 0]
+    return sum(weights) / len(weights) if weights else 1.0
 
 
 def _ask(reranker: Reranker, example: Example) -> tuple[list[int], Floats]:

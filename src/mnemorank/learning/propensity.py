@@ -4,19 +4,22 @@ The position-based click model: a click needs a look, which depends on the posit
 not. Where the same memory was shown for the same query at different positions (models change, exploration swaps
 neighbours) the two can be told apart; expectation maximisation does. All other impressions say nothing about
 positions and are left out, and where few are left the prior 1/(position+1)^decay stands.
+
+That a memory was passed over only shows where something below it was clicked or cited, which is likelier the higher it
+stands. Left uncorrected, that alone would teach the model to turn its own order round.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mnemorank.learning.events import Event
-from mnemorank.learning.signals import Signal
+from mnemorank.learning.signals import SHOWS_INTEREST, Signal
 from mnemorank.words import words
 
 Floats = NDArray[np.float64]
@@ -37,15 +40,21 @@ class Impression:
 class Propensities:
     """:param looked: chance of a look by position, relative to the first; never rises further down.
     :param evidence: impressions that it rests on; 0 for the prior.
+    :param passed: chance by position that it would show if the memory there was passed over; never rises further down.
     """
 
     looked: tuple[float, ...] = (1.0,)
     evidence: int = 0
+    passed: tuple[float, ...] = (1.0,)
 
     def at(self, position: int) -> float:
         if position < len(self.looked):
             return self.looked[position]
         return min(self.looked[-1], prior(position))
+
+    def passed_at(self, position: int) -> float:
+        """Relative to the first position."""
+        return self.passed[min(position, len(self.passed) - 1)] / self.passed[0]
 
 
 def prior(position: int) -> float:
@@ -64,8 +73,31 @@ def impressions(log: Iterable[tuple[Event, Sequence[Signal]]]) -> Iterable[Impre
             yield Impression(key, shown.position, shown.position in clicked)
 
 
-def estimate(seen: Iterable[Impression], *, most_positions: int = 50, rounds: int = 200) -> Propensities:
-    """Fit the model to impressions.
+def estimate(log: Iterable[tuple[Event, Sequence[Signal]]]) -> Propensities:
+    """What the log says about positions."""
+    lowest: list[int] = []
+
+    def noted() -> Iterable[tuple[Event, Sequence[Signal]]]:
+        for event, signals in log:
+            wanted = [s.position for s in signals if s.kind in SHOWS_INTEREST and s.position >= 0 and not s.late]
+            if wanted:
+                lowest.append(max(wanted))
+            yield event, signals
+
+    found = looks(impressions(noted()))
+    return replace(found, passed=_passed(lowest))
+
+
+def _passed(lowest: Sequence[int], most_positions: int = 50) -> tuple[float, ...]:
+    """:param lowest: of each event with interest in something, the lowest position of it."""
+    places = np.arange(min(max(lowest, default=0) + 1, most_positions))
+    below = (np.array(lowest, dtype=np.int64)[None, :] > places[:, None]).sum(axis=1)
+    expected = np.array([prior(int(place) + 1) for place in places])
+    return tuple(float(x) for x in (below + PRIOR_STRENGTH * expected) / (len(lowest) + PRIOR_STRENGTH))
+
+
+def looks(seen: Iterable[Impression], *, most_positions: int = 50, rounds: int = 200) -> Propensities:
+    """The chance of a look by position, fitted to impressions.
 
     :param most_positions: positions past this share the last one's estimate.
     """

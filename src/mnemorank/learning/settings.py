@@ -11,7 +11,7 @@ from typing import Any
 
 from mnemorank.errors import InputError
 from mnemorank.learning.gate import GateRules
-from mnemorank.learning.mining import MiningRules
+from mnemorank.learning.mining_rules import MiningRules
 from mnemorank.learning.privacy import Policy
 from mnemorank.learning.schedule import Cron
 from mnemorank.training.tables import read_table

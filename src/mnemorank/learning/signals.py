@@ -51,6 +51,8 @@ KINDS = {
         Kind("note", 0, 0.0, explicit=False, seen_in_order=False),
     )
 }
+# What says that a memory was wanted, and that what stands above it was seen and was not.
+SHOWS_INTEREST = frozenset({"click", "cited"})
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ class DrawnList:
     inputs: tuple[Input, ...]
     labels: tuple[float, ...]
     teacher: tuple[float, ...]
+    weights: tuple[float, ...]
 
 
 class Draws(Dataset[DrawnList]):
@@ -65,6 +66,7 @@ class Draws(Dataset[DrawnList]):
             tuple(self._writer.write([Pair(ready.query, passage) for passage in passages])),
             tuple(ready.labels[i] for i in chosen),
             tuple(ready.teacher[i] for i in chosen),
+            tuple(ready.weights[i] for i in chosen),
         )
 
 

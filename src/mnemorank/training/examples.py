@@ -19,6 +19,7 @@ class ReadyList:
     """An example with its candidates ready for the model.
 
     :param teacher: a teacher's logits (`teacher_score` in a memory's metadata), NaN where there is none.
+    :param weights: how much each label counts.
     """
 
     id: str
@@ -27,6 +28,7 @@ class ReadyList:
     passages: tuple[Passage, ...]
     labels: tuple[float, ...]
     teacher: tuple[float, ...]
+    weights: tuple[float, ...]
 
     @property
     def length(self) -> float:
@@ -103,6 +105,7 @@ def _ready(example: Example, model: Model) -> tuple[ReadyList, int]:
             tuple(passage for passage, _ in chosen),
             tuple(candidate.label for _, candidate in chosen),
             tuple(_teacher_score(candidate) for _, candidate in chosen),
+            tuple(candidate.weight for _, candidate in chosen),
         ),
         windowed,
     )

@@ -49,5 +49,6 @@ class Objective(nn.Module):
             torch.tensor([label for drawn in lists for label in drawn.labels], device=scores.device),
             tuple(len(drawn.inputs) for drawn in lists),
             torch.tensor([score for drawn in lists for score in drawn.teacher], device=scores.device),
+            torch.tensor([weight for drawn in lists for weight in drawn.weights], device=scores.device),
         )
         return {loss.name: weight * loss.compute(batch, options) for loss, weight, options in self._losses}

@@ -21,12 +21,15 @@ class ScoredLists:
     :param labels: of the same shape, 0 to 1.
     :param sizes: how many candidates each list has.
     :param teacher: another model's logits, NaN where there are none.
+    :param weights: how much each label counts. A loss is the mean of its terms times their weights, not a weighted
+        mean: what an example counts does not depend on those it shares a batch with.
     """
 
     scores: Tensor
     labels: Tensor
     sizes: tuple[int, ...]
     teacher: Tensor
+    weights: Tensor
 
     def positions(self) -> list[list[int]]:
         """Each list as positions in the flat tensors."""
@@ -36,6 +39,14 @@ class ScoredLists:
     def per_list(self, values: Tensor) -> list[Tensor]:
         """A flat tensor cut into the lists."""
         return list(torch.split(values, list(self.sizes)))
+
+    def check_unweighted(self, name: str) -> None:
+        """For losses that have no place for weights: to pass them over would be to train on something else."""
+        if bool((self.weights != 1).any()):
+            raise InputError(
+                f"loss: {name} takes no weights and the candidates have them; use bce, softmax or margin, "
+                "or leave `weight` out of the data (feedback: mining.weighted = false)"
+            )
 
     def taught(self) -> Tensor:
         """The teacher's logits, all of which must be there."""

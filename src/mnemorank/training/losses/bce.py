@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from sentence_transformers.cross_encoder.losses import BinaryCrossEntropyLoss
+import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from mnemorank.training.losses.base import Loss, ScoredLists, losses
-from mnemorank.training.losses.scored import Scored
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,11 +19,8 @@ class BceOptions:
 
 
 def _compute(batch: ScoredLists, options: BceOptions) -> Tensor:
-    weight = torch.tensor(options.pos_weight, device=batch.scores.device)
-    loss = BinaryCrossEntropyLoss(Scored(batch.scores), pos_weight=weight)
-    everywhere = list(range(len(batch.scores)))
-    result: Tensor = loss([everywhere, everywhere], batch.labels)
-    return result
+    positive = torch.tensor(options.pos_weight, device=batch.scores.device)
+    return F.binary_cross_entropy_with_logits(batch.scores, batch.labels, batch.weights, pos_weight=positive)
 
 
 losses.add(

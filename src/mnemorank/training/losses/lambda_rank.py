@@ -21,6 +21,7 @@ class LambdaOptions:
 
 
 def _compute(batch: ScoredLists, options: LambdaOptions) -> Tensor:
+    batch.check_unweighted("lambda")
     positions = batch.positions()
     loss = LambdaLoss(Scored(batch.scores), NDCGLoss2PPScheme(), k=options.k, sigma=options.sigma, mini_batch_size=-1)
     result: Tensor = loss([list(range(len(positions))), positions], batch.per_list(batch.labels))

@@ -10,6 +10,7 @@ from mnemorank.training.losses.scored import Scored
 
 
 def _compute(batch: ScoredLists, options: NoOptions) -> Tensor:
+    batch.check_unweighted("listnet")
     positions = batch.positions()
     loss = ListNetLoss(Scored(batch.scores), mini_batch_size=-1)
     result: Tensor = loss([list(range(len(positions))), positions], batch.per_list(batch.labels))

@@ -21,7 +21,8 @@ def _compute(batch: ScoredLists, options: MarginOptions) -> Tensor:
     if not len(better):
         return nothing(batch)
     high, low = batch.scores[better], batch.scores[worse]
-    return F.margin_ranking_loss(high, low, torch.ones_like(high), margin=options.margin)
+    missed = F.margin_ranking_loss(high, low, torch.ones_like(high), margin=options.margin, reduction="none")
+    return (missed * batch.weights[better] * batch.weights[worse]).mean()
 
 
 losses.add(Loss("margin", "max(0, margin − s⁺ + s⁻) over pairs of a list (R0)", MarginOptions, _compute))

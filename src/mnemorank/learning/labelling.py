@@ -1,0 +1,103 @@
+"""Labels from votes: a majority with a floor decides whether a memory is right, wrong or disputed."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain, islice
+
+from mnemorank.learning.ballot import by_memory
+from mnemorank.learning.evidence import Lookup, Vote, query_key
+from mnemorank.learning.identity import digest
+from mnemorank.learning.mining_rules import MiningRules
+from mnemorank.memory import Memory
+from mnemorank.words import terms
+
+EASY, UNJUDGED = "easy", "unjudged"
+_MANY_SPEAKERS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Labelled:
+    """:param votes: what the label rests on; none for memories that nobody judged.
+    :param kind: of those: EASY or UNJUDGED.
+    """
+
+    memory: Memory
+    text_hash: str
+    label: float
+    votes: tuple[Vote, ...] = ()
+    kind: str = ""
+
+    @property
+    def weight(self) -> float:
+        """Of the votes that agree with the label."""
+        return sum(vote.weight for vote in self.votes if (vote.value > 0) == (self.label > 0))
+
+
+def label(
+    given: Sequence[Vote],
+    pool: Mapping[str, Memory],
+    rules: MiningRules,
+    lookup: Lookup | None,
+    dropped: Counter[str],
+) -> tuple[list[Labelled], list[Labelled]]:
+    """The right and the wrong memories of one query, the weightiest of each.
+
+    :param pool: memories by the hash of their text; `lookup` is asked for those that are not in it.
+    """
+    found = []
+    speakers = len({vote.actor for vote in given})
+    for text_hash, same in sorted(by_memory(given).items()):
+        memory = text_of(text_hash, same[0].shown.memory_id, pool, lookup)
+        decided = _majority(same, speakers, rules)
+        if memory is None:
+            dropped["memories without a text"] += 1
+        elif decided is None:
+            dropped["disputed memories"] += 1
+        else:
+            found.append(Labelled(memory, text_hash, decided, tuple(same)))
+    return _weightiest(found, 1.0, rules.positives), _weightiest(found, 0.0, rules.negatives)
+
+
+def easy_negatives(
+    tenant: str, query: str, pool: Mapping[str, Memory], ring: Sequence[str], judged: Collection[str], most: int
+) -> list[Labelled]:
+    """Memories of other queries that share no word with this one.
+
+    :param ring: the pool's hashes, sorted; where on it to begin is drawn by the query's own hash.
+    """
+    asked = set(terms(query))
+    start = bisect_left(ring, digest(tenant, query_key(query)))
+    found: list[Labelled] = []
+    for text_hash in chain(islice(ring, start, None), islice(ring, start)):
+        if len(found) == most:
+            break
+        if text_hash not in judged and not asked & set(terms(pool[text_hash].text)):
+            found.append(Labelled(pool[text_hash], text_hash, 0.0, kind=EASY))
+    return found
+
+
+def _majority(same: Sequence[Vote], speakers: int, rules: MiningRules) -> float | None:
+    """:param speakers: how many actors spoke on the query at all."""
+    likes = [vote for vote in same if vote.value > 0]
+    share = sum(vote.weight for vote in likes) / sum(vote.weight for vote in same)
+    # Both by weight and by heads: position correction alone must not outvote the people.
+    heads = len(likes) / len(same)
+    if min(share, heads) >= rules.floor:
+        is_supported = speakers < _MANY_SPEAKERS or len(likes) > rules.support * speakers
+        return 1.0 if is_supported and len(likes) >= rules.min_users else None
+    return 0.0 if max(share, heads) <= 1 - rules.floor else None
+
+
+def text_of(text_hash: str, name: str | None, pool: Mapping[str, Memory], lookup: Lookup | None) -> Memory | None:
+    """The memory as the store keeps it, else as `lookup` knows it."""
+    found = pool.get(text_hash)
+    return found if found is not None or lookup is None or name is None else lookup(name)
+
+
+def _weightiest(labelled: Iterable[Labelled], label: float, most: int) -> list[Labelled]:
+    same = [entry for entry in labelled if entry.label == label]
+    return sorted(same, key=lambda entry: (-entry.weight, entry.text_hash))[:most]
