@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import time
 
 import pytest
@@ -143,7 +144,23 @@ def test_openapi_has_every_route_with_an_example(client):
     assert {"/v2/rerank", "/v1/rerank", "/rerank", "/score", "/v1/score", "/v1/memories/rerank"} <= posts
     for name in ("CohereRequest", "JinaRequest", "VoyageRequest", "TeiRequest", "VllmRerankRequest", "ScoreRequest"):
         assert "example" in schema["components"]["schemas"][name], name
-    assert "swagger" in client.get("/docs").text.lower()
+
+
+def test_the_docs_page_needs_no_other_host(client):
+    page = client.get("/docs")
+    assert page.headers["content-type"].startswith("text/html")
+    assert "//" not in page.text
+    assert "default-src 'self'" in page.headers["content-security-policy"], "nor may its script ask for one"
+    named = re.findall(r'(?:src|href)="([^"]+)"', page.text)
+    assert len(named) == 3
+    for name in named:
+        answer = client.get(f"/{name}")
+        assert answer.status_code == 200, name
+        assert len(answer.content) > 500
+    assert "SwaggerUIBundle" in client.get("/docs/swagger-ui-bundle.js").text
+    assert client.get("/docs/../pyproject.toml").status_code == 404
+    assert client.get("/docs/other.js").json()["error"]["code"] == "not_found"
+    assert client.get("/redoc").status_code == 404
 
 
 def test_the_examples_of_the_openapi_work(client):

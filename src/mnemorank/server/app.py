@@ -40,7 +40,15 @@ def create_app(
     """
     settings = settings or Settings()
     settings.check_auth()
-    app = FastAPI(title="mnemorank", version=__version__, description=DESCRIPTION, lifespan=lifespan)
+    # FastAPI's own pages load their scripts from elsewhere; routes/docs.py has ours.
+    app = FastAPI(
+        title="mnemorank",
+        version=__version__,
+        description=DESCRIPTION,
+        lifespan=lifespan,
+        docs_url=None,
+        redoc_url=None,
+    )
     state = app.state
     state.learning = None
     if settings.learning is not None:

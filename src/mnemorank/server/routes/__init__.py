@@ -6,4 +6,4 @@ the native shape, `{"error": {"code", "message", "field"}}`.
 
 from __future__ import annotations
 
-ROUTES: tuple[str, ...] = ("cohere", "jina", "tei", "vllm", "memories", "service", "feedback", "learning")
+ROUTES: tuple[str, ...] = ("cohere", "jina", "tei", "vllm", "memories", "service", "docs", "feedback", "learning")
