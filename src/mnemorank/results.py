@@ -45,6 +45,29 @@ class Result:
     def scored(self) -> bool:
         return self.relevance is not None
 
+    def to_dict(self, *, texts: bool = True, factors: bool = True) -> dict[str, Any]:
+        """A record of JSON values, as the server and `rerank --json` give it.
+
+        :param texts: with the memory's text and the passage that matched.
+        :param factors: with what the score was made of.
+        """
+        record: dict[str, Any] = {
+            "index": self.index,
+            "id": self.memory.id,
+            "rank": self.rank,
+            "relevance": self.relevance,
+            "score": self.score,
+            "raw_score": self.raw_score,
+            "rank_change": self.rank_change,
+            "stale": self.stale,
+            "superseded_by": self.superseded_by,
+        }
+        if texts:
+            record.update(text=self.text, passage=self.passage)
+        if factors:
+            record["factors"] = dict(self.factors)
+        return record
+
 
 @dataclass(frozen=True, slots=True)
 class Score:

@@ -29,28 +29,14 @@ def show(ranking: Ranking, explain: bool = False) -> str:
 
 def as_json(ranking: Ranking) -> dict[str, Any]:
     return {
-        "results": [_result_record(result) for result in ranking],
+        "results": [
+            {**result.to_dict(factors=bool(result.factors)), "memory": result.memory.to_dict()} for result in ranking
+        ],
         "abstained": ranking.abstained,
         "degraded": ranking.degraded,
         "scored_by": ranking.scored_by,
         "warnings": list(ranking.warnings),
     }
-
-
-def _result_record(result: Result) -> dict[str, Any]:
-    record: dict[str, Any] = {
-        "index": result.index,
-        "rank": result.rank,
-        "relevance": result.relevance,
-        "score": result.score,
-        "raw_score": result.raw_score,
-        "rank_change": result.rank_change,
-        "stale": result.stale,
-        "superseded_by": result.superseded_by,
-        "passage": result.passage,
-        "memory": result.memory.to_dict(),
-    }
-    return {**record, **({"factors": dict(result.factors)} if result.factors else {})}
 
 
 def _result_lines(result: Result, columns: int, explain: bool) -> list[str]:

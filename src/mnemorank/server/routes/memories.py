@@ -11,7 +11,7 @@ from fastapi import Request
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field, PlainValidator, StrictFloat, StrictInt, WithJsonSchema
 
-from mnemorank import Fusion, Options, Ranking, Result, Selection
+from mnemorank import Fusion, Options, Ranking, Selection
 from mnemorank.server.auth import Caller, Reader
 from mnemorank.server.engine import Answer, Engine
 from mnemorank.server.errors import DeadlineError, Problem
@@ -271,28 +271,9 @@ def _written(answer: Answer[Ranking], event_id: str, body: MemoriesRequest) -> M
             "version": manifest.version,
             "fingerprint": answer.served.model.fingerprint,
         },
-        "results": [_result(result, body) for result in ranking],
+        "results": [result.to_dict(texts=body.return_texts, factors=body.explain) for result in ranking],
         "abstained": ranking.abstained,
         "degraded": ranking.degraded,
         "warnings": list(ranking.warnings),
         "usage": {"pairs": answer.ticket.pairs, "tokens": answer.ticket.tokens},
     }
-
-
-def _result(result: Result, body: MemoriesRequest) -> dict[str, Any]:
-    written: dict[str, Any] = {
-        "index": result.index,
-        "id": result.memory.id,
-        "rank": result.rank,
-        "relevance": result.relevance,
-        "score": result.score,
-        "raw_score": result.raw_score,
-        "rank_change": result.rank_change,
-        "stale": result.stale,
-        "superseded_by": result.superseded_by,
-    }
-    if body.return_texts:
-        written.update(text=result.text, passage=result.passage)
-    if body.explain:
-        written["factors"] = dict(result.factors)
-    return written
