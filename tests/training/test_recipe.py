@@ -60,6 +60,12 @@ def test_set_changes_tables_lists_and_new_keys(recipe_file):
     assert recipe.model.base == "hf:org/name"
 
 
+def test_set_without_a_value_takes_the_key_out(recipe_file):
+    recipe = load_recipe(recipe_file, ["train.epochs=", "loss.0.options="])
+    assert recipe.stage[0].epochs == 1
+    assert recipe.stage[0].loss[0].options == {}
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -76,6 +82,8 @@ def test_set_changes_tables_lists_and_new_keys(recipe_file):
         ("train.schedule=steep", "mine.toml: train.schedule: expected one of linear"),
         ("loss=[]", "mine.toml: loss: is required"),
         ("loss=7", "mine.toml: loss: expected a list of tables"),
+        ("train.epocs=", "--set: train.epocs: there is no such key to take out; there are: epochs"),
+        ("model.base=", "mine.toml: model.base: is required"),
     ],
 )
 def test_what_is_wrong_is_named_by_its_key(recipe_file, change, message):

@@ -31,7 +31,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="key=value",
         action="append",
         default=[],
-        help="change the recipe, such as train.epochs=3 or data.0.path=mine.jsonl; may be repeated",
+        help="change the recipe, such as train.epochs=3 or data.0.path=mine.jsonl, or leave a key out: data.0.split=; "
+        "may be repeated",
     )
     parser.add_argument("--output", metavar="DIR", type=Path, help="the model folder (default: models/NAME)")
     parser.add_argument("--resume", action="store_true", help="go on with a run that was broken off")

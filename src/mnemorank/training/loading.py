@@ -18,7 +18,8 @@ def load_recipe(name: str | Path, changes: Sequence[str] = ()) -> Recipe:
     """Read a recipe and check it.
 
     :param name: a TOML file, or the name of a recipe that comes with mnemorank.
-    :param changes: `key=value` each, such as `model.base=/models/minilm` or `stage.0.epochs=2`.
+    :param changes: `key=value` each, such as `model.base=/models/minilm` or `stage.0.epochs=2`; without a value the key
+        is taken out.
     """
     path = find_recipe(name)
     try:
@@ -92,18 +93,28 @@ def _changed(table: Mapping[str, Any], change: str) -> dict[str, Any]:
     try:
         value = tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
-        value = text
+        value = text or None
     return _put(table, key.strip().split("."), value, key)  # type: ignore[no-any-return]
 
 
+def _there(node: Mapping[str, Any]) -> str:
+    return f"; there are: {', '.join(node)}" if node else ""
+
+
 def _put(node: Any, keys: list[str], value: object, whole: str) -> Any:
-    """A copy of the tables with one value changed; lists are entered by position."""
+    """A copy of the tables with one value changed, or taken out where it is None; lists are entered by position."""
     head, *rest = keys
     if isinstance(node, list):
         if not head.isdigit() or int(head) >= len(node):
             raise InputError(f"--set: {whole}: expected a position from 0 to {len(node) - 1} in the place of {head!r}")
         at = int(head)
+        if not rest and value is None:
+            return [*node[:at], *node[at + 1 :]]
         return [*node[:at], _put(node[at], rest, value, whole) if rest else value, *node[at + 1 :]]
     if not isinstance(node, Mapping):
         raise InputError(f"--set: {whole}: {head!r} is inside of a value, not of a table")
+    if not rest and value is None:
+        if head not in node:
+            raise InputError(f"--set: {whole}: there is no such key to take out{_there(node)}")
+        return {key: kept for key, kept in node.items() if key != head}
     return {**node, head: _put(node.get(head, {}), rest, value, whole) if rest else value}
