@@ -110,7 +110,7 @@ def write_base(folder: Path) -> Path:
         max_position_embeddings=48, num_labels=1, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
     )  # fmt: skip
     model = BertForSequenceClassification(config)
-    _teach_quality(model, tokenizer)
+    teach(model, tokenizer)
     model.save_pretrained(str(folder))
     tokenizer.save(str(folder / "tokenizer.json"))
     names = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
@@ -119,20 +119,23 @@ def write_base(folder: Path) -> Path:
     return folder
 
 
-def _teach_quality(model, tokenizer) -> None:
+def teach(model, tokenizer, wishes: bool = False) -> None:
+    """Train a model to tell quality, or with `wishes` also what the users want."""
     import torch
 
     source = random.Random(5)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     model.train()
-    for _ in range(60):
-        examples = [(query, source.random() < 0.5) for query in queries(source, 32)]
-        pairs = [(query, memory(source, query, good, source.random() < 0.5).text) for query, good in examples]
+    for step in range(60):
+        styled = not wishes or step % 4 > 0
+        drawn = [(query, source.random() < 0.5) for query in queries(source, 32)]
+        pairs = [(query, memory(source, query, good, source.random() < 0.5, styled).text) for query, good in drawn]
         encoded = tokenizer.encode_batch(pairs)
         ids = torch.tensor([one.ids for one in encoded])
         types = torch.tensor([one.type_ids for one in encoded])
         logits = model(input_ids=ids, token_type_ids=types).logits[:, 0]
-        labels = torch.tensor([float(good) for _, good in examples])
+        right = [is_good(text) and not (wishes and any(word in DISLIKED for word in text.split())) for _, text in pairs]
+        labels = torch.tensor([float(one) for one in right])
         loss = torch.nn.functional.binary_cross_entropy_with_logits(logits, labels)
         optimizer.zero_grad()
         loss.backward()

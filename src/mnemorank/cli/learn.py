@@ -121,6 +121,10 @@ def _status(loop: Loop, arguments: argparse.Namespace) -> None:
         ("texts stored", "yes" if status["stores_texts"] else "no: mining needs them, see docs/learning.md"),
         ("last training", _run_line(last) if last else "none"),
     ]
+    if (shadow := status["shadow"]) is not None:
+        rows.append(
+            (f"{shadow['version']} in the shadow", f"{shadow['scored']} events scored; {shadow['check']['reason']}")
+        )
     rows += [
         (f"deleted since {v} was trained", f"{n} of its examples")
         for v, n in status["deletions_since_training"].items()

@@ -10,6 +10,7 @@ from typing import Any
 from mnemorank.errors import InputError
 from mnemorank.evaluation.significance import compare
 from mnemorank.learning.measurement import Measurement
+from mnemorank.learning.shadow_report import ShadowResult
 
 PRIMARY = "feedback"
 METRICS = ("map", "mrr@10", "ndcg@10", "hit@1")
@@ -26,6 +27,7 @@ class GateRules:
     :param least_gain: in the primary metric.
     :param tolerances: how much a guard set's MAP may fall.
     :param ece: how much the calibration error may rise.
+    :param shadow_events: with feedback that a candidate in the shadow needs before it may be promoted.
     :param latency, size: how many times the current model's time per pair and bytes a candidate may take.
     """
 
@@ -37,6 +39,7 @@ class GateRules:
     ece: float = 0.05
     latency: float = 1.5
     size: float = 1.5
+    shadow_events: int = 30
 
     def __post_init__(self) -> None:
         if self.metric not in METRICS:
@@ -87,6 +90,22 @@ def decide(current: Measurement, candidate: Measurement, rules: GateRules | None
         _ratio("size", current.bytes, candidate.bytes, rules.size),
     ]
     return Decision(all(check.passed for check in checks), attempt, tuple(checks))
+
+
+def check_shadow(found: ShadowResult | None, rules: GateRules) -> Check:
+    """Whether live traffic bears out what the gate said of a candidate.
+
+    :param found: None where no event that it scored has feedback yet.
+    """
+    events = found.events if found else 0
+    if found is None or events < rules.shadow_events:
+        return Check("shadow", False, f"in the shadow: feedback on {events} events, {rules.shadow_events} are needed")
+    passed = found.candidate >= found.shown
+    reason = (
+        f"in the shadow: map on {events} events {found.shown:.4f} as shown, {found.candidate:.4f} by the candidate "
+        f"(p = {found.comparison.p:.4f}): {'not worse' if passed else 'worse'}"
+    )
+    return Check("shadow", passed, reason, found.shown, found.candidate)
 
 
 def _enough(current: Measurement, rules: GateRules) -> Check:

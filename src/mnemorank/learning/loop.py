@@ -6,6 +6,7 @@ import logging
 import subprocess
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +15,16 @@ from mnemorank.data.records import Example
 from mnemorank.errors import InputError
 from mnemorank.learning import deletion, examples
 from mnemorank.learning.evidence import Lookup
-from mnemorank.learning.gate import PRIMARY, Decision, decide
+from mnemorank.learning.gate import PRIMARY, Decision, check_shadow, decide
 from mnemorank.learning.golden import mine_golden
 from mnemorank.learning.guards import guard_sets
 from mnemorank.learning.measurement import measure_models
 from mnemorank.learning.mining import HELD_OUT, TRAIN, Mined, mine
 from mnemorank.learning.propensity import Propensities, estimate
-from mnemorank.learning.registry import Registry, Version, no_step
+from mnemorank.learning.registry import SERVED, Registry, Version, no_step
 from mnemorank.learning.runs import FAILED, FEEDBACK, OPEN_STATES, Run, Runs
 from mnemorank.learning.settings import Settings, load_settings, settings_to_table
+from mnemorank.learning.shadow_report import ShadowResult, compare_shadow, count_scored
 from mnemorank.learning.store import EventStore
 
 logger = logging.getLogger(__name__)
@@ -155,8 +157,12 @@ class Loop:
         if not force and not (said and said["promote"]):
             reasons = "; ".join(c["reason"] for c in said["checks"] if not c["passed"]) if said else "not evaluated yet"
             raise InputError(f"version: {name} did not pass the gate: {reasons}; --force promotes it all the same")
+        shadow = check_shadow(self.shadow_result(name), self.settings.gate) if self.settings.shadow else None
+        if shadow is not None and not shadow.passed and not force:
+            raise InputError(f"version: {name} is not proven yet: {shadow.reason}; --force promotes it all the same")
         why = f"{why} (forced)".strip() if force else why
-        return self.registry.promote(name, who=who, why=why, facts={"gate": said} if said else {})
+        facts = {"gate": said, "shadow": asdict(shadow) if shadow else None}
+        return self.registry.promote(name, who=who, why=why, facts={key: told for key, told in facts.items() if told})
 
     def last_decision(self, name: str) -> dict[str, Any] | None:
         """The gate's last word on a version against the one that is current now."""
@@ -168,23 +174,43 @@ class Loop:
         return facts
 
     def shadow_candidate(self) -> Version | None:
-        """The newest version that passed the gate against the current one and is not in service."""
-        current = self.registry.current()
-        for version in reversed(self.registry.versions()):
-            if current is not None and version.name <= current.name:
-                return None
-            said = self.last_decision(version.name)
-            if said and said["promote"]:
-                return version
-        return None
+        """The newest version that passed the gate since the current one came into service."""
+        passed = None
+        for entry in self.registry.history.entries():
+            if entry["action"] in SERVED:
+                passed = None  # one that was rolled back is not tried again by itself
+            elif entry["action"] == "evaluate" and entry["facts"]["promote"]:
+                passed = entry["version"]
+            elif entry["action"] == "evaluate" and entry["version"] == passed:
+                passed = None
+        return self.registry.find(passed) if passed else None
+
+    def shadow_result(self, name: str) -> ShadowResult | None:
+        """How a version does in the shadow; None before there is feedback on an event that it scored."""
+        if not count_scored(self.store, name):
+            return None
+        return compare_shadow(self.store, name, self.propensities())
+
+    def settle_shadow(self, who: str = "") -> Version | None:
+        """Promote the candidate in the shadow if live traffic bears it out."""
+        candidate = self.shadow_candidate() if self.settings.shadow else None
+        if candidate is None:
+            return None
+        said = check_shadow(self.shadow_result(candidate.name), self.settings.gate)
+        return self.promote(candidate.name, who=who, why=said.reason) if said.passed else None
 
     def run(self, *, who: str = "", golden: Path | None = None) -> Run:
         """Mine, train, evaluate and promote if the gate lets it; returns the finished run."""
-        self.mine(golden)
-        run, process = self.train(promote=True, who=who)
+        run, process = self.begin(who=who, golden=golden)
         process.wait()
         self.registry.collect(self.settings.keep, who=who or "mnemorank")
         return self.runs.get(run.id)
+
+    def begin(self, *, who: str = "", golden: Path | None = None) -> tuple[Run, subprocess.Popen[bytes]]:
+        """Begin what `run` does. A candidate that has proven itself in the shadow is promoted first, to build on it."""
+        self.mine(golden)
+        self.settle_shadow(who)
+        return self.train(promote=True, who=who)
 
     def new_examples(self) -> int:
         """Mine, and say how many examples there are that no model was trained on."""
@@ -211,6 +237,19 @@ class Loop:
             "stores_texts": self.settings.privacy.texts,
             "run": None if last is None else {**last.summary(), "progress": self.runs.progress(last.id)},
             "deletions_since_training": self._deletions_by_version(),
+            "shadow": self._shadow_status(),
+        }
+
+    def _shadow_status(self) -> dict[str, Any] | None:
+        candidate = self.shadow_candidate() if self.settings.shadow else None
+        if candidate is None:
+            return None
+        found = self.shadow_result(candidate.name)
+        told = {"version": candidate.name, "scored": count_scored(self.store, candidate.name)}
+        return {
+            **told,
+            "result": asdict(found) if found else None,
+            "check": asdict(check_shadow(found, self.settings.gate)),
         }
 
     def _deletions_by_version(self) -> dict[str, int]:
@@ -226,7 +265,7 @@ class Loop:
         """Which candidate this is since the last change of the current version; asking again about one counts too."""
         tried = 1
         for entry in reversed(self.registry.history.entries()):
-            if entry["action"] in ("promote", "rollback"):
+            if entry["action"] in SERVED:
                 break
             tried += entry["action"] == "evaluate"
         return tried

@@ -26,6 +26,7 @@ from mnemorank.learning.history import History
 
 VERSION_FILE = "version.json"
 TORCH = "torch"
+SERVED = ("promote", "rollback")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,11 @@ class Version:
     made_at: float
     parent: str | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def age(self) -> tuple[int, str]:
+        """Sorts versions by when they were added; names are numbers of four digits or more."""
+        return len(self.name), self.name
 
     @property
     def torch_path(self) -> Path | None:
@@ -77,7 +83,7 @@ class Registry:
     def previous(self) -> Version | None:
         """The version that was in service before the current one, if it still exists."""
         current = self.current()
-        served = [entry["version"] for entry in self.history.entries() if entry["action"] in ("promote", "rollback")]
+        served = [entry["version"] for entry in self.history.entries() if entry["action"] in SERVED]
         for name in reversed(served):
             if current is not None and name != current.name and (self._versions / name).is_dir():
                 return self.version(name)
@@ -85,8 +91,8 @@ class Registry:
 
     def versions(self) -> list[Version]:
         """All versions, oldest first."""
-        names = sorted(path.name for path in self._versions.iterdir() if not path.name.startswith("."))
-        return [self.version(name) for name in names]
+        names = [path.name for path in self._versions.iterdir() if not path.name.startswith(".")]
+        return sorted((self.version(name) for name in names), key=lambda version: version.age)
 
     def version(self, name: str) -> Version:
         path = self._versions / name
@@ -95,6 +101,10 @@ class Registry:
             raise InputError(f"version: no version {name!r}; there are: {', '.join(known) or 'none'}")
         record = json.loads((path / VERSION_FILE).read_text(encoding="utf-8"))
         return Version(name, path, record["made_at"], record["parent"], record["facts"])
+
+    def find(self, name: str) -> Version | None:
+        """A version that may have been collected."""
+        return self.version(name) if (self._versions / name).is_dir() else None
 
     def add(
         self,
@@ -188,7 +198,7 @@ class Registry:
 
     def _reconcile(self) -> None:
         """A process killed between swap and record leaves a current that the history does not know: record it."""
-        served = [e["version"] for e in self.history.entries() if e["action"] in ("promote", "rollback")]
+        served = [e["version"] for e in self.history.entries() if e["action"] in SERVED]
         current = self.current()
         if current is not None and (not served or served[-1] != current.name):
             previous = served[-1] if served else None

@@ -1,23 +1,18 @@
-"""Shadow mode: a candidate scores live traffic without being shown, and later feedback compares the two."""
+"""Shadow mode: a candidate scores live traffic without being shown, and its scores are kept with the event."""
 
 from __future__ import annotations
 
 import logging
 import queue
 import threading
-from collections.abc import Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Sequence
 
 import numpy as np
-from sqlalchemy import select
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy.exc import SQLAlchemyError
 
-from mnemorank.errors import InputError, MnemorankError
-from mnemorank.evaluation.measures import Judged, measure
-from mnemorank.evaluation.significance import Comparison, compare
+from mnemorank.errors import MnemorankError
 from mnemorank.learning import schema
-from mnemorank.learning.evidence import is_chitchat, votes
-from mnemorank.learning.propensity import Propensities
 from mnemorank.learning.registry import Version
 from mnemorank.learning.store import EventStore
 from mnemorank.memory import Memory
@@ -25,46 +20,86 @@ from mnemorank.model import Model
 
 logger = logging.getLogger(__name__)
 
+Observed = tuple[str, str, list[Memory]]
+MOST_SCORED = 100
+
 
 class Shadow:
-    """Scores what was shown with a candidate, in a thread that stands back: when it cannot keep up, events are skipped.
+    """Scores what was shown with the candidate of the day, in a thread that stands back.
 
+    Nobody waits for it: loading the candidate happens there too, and when it cannot keep up events are skipped.
+
+    :param candidate: the version to follow, None for none; asked every `refresh` seconds while there is traffic.
     :param waiting: events that may wait for it.
     """
 
-    def __init__(self, store: EventStore, version: Version, *, waiting: int = 100) -> None:
-        self.version = version.name
+    def __init__(
+        self,
+        store: EventStore,
+        candidate: Callable[[], Version | None],
+        *,
+        waiting: int = 100,
+        refresh: float = 2.0,
+    ) -> None:
         self.skipped = 0
-        self._store = store
-        self._model = Model.load(version.path, probe=False)
-        self._queue: queue.Queue[tuple[str, str, list[Memory]] | None] = queue.Queue(waiting)
+        self._store, self._candidate, self._refresh = store, candidate, refresh
+        self._version: Version | None = None
+        self._model: Model | None = None
+        self._asked_at = -refresh
+        self._give_up_at = float("inf")
+        self._queue: queue.Queue[Observed | None] = queue.Queue(waiting)
         self._thread = threading.Thread(target=self._work, name="mnemorank-shadow", daemon=True)
         self._thread.start()
 
     def observe(self, event_id: str, query: str, shown: Sequence[Memory]) -> None:
-        """Take an event that is already stored; returns at once."""
+        """Take an event that is already stored; returns at once.
+
+        :param shown: in the order of their positions.
+        """
         try:
-            self._queue.put_nowait((event_id, query, list(shown)))
+            self._queue.put_nowait((event_id, query, list(shown[:MOST_SCORED])))
         except queue.Full:
             self.skipped += 1
 
-    def close(self) -> None:
-        """Finish what waits, then give the model back."""
+    def close(self, seconds: float = 5.0) -> None:
+        """Finish what waits, as far as the time allows, then give the model back."""
+        self._give_up_at = time.monotonic() + seconds
         self._queue.put(None)
         self._thread.join()
-        self._model.close()
+        self._unload()
 
     def _work(self) -> None:
         while (item := self._queue.get()) is not None:
+            if time.monotonic() > self._give_up_at:
+                self.skipped += 1
+                continue
             try:
-                self._score(*item)
-            except (MnemorankError, IntegrityError):
+                self._follow()
+                if self._model is not None:
+                    self._score(*item)
+            except (MnemorankError, SQLAlchemyError, OSError):
                 logger.exception("the shadow model could not score an event")
 
+    def _follow(self) -> None:
+        """Load the candidate if it has changed. One that cannot be loaded is not tried again."""
+        if time.monotonic() - self._asked_at < self._refresh:
+            return
+        self._asked_at = time.monotonic()
+        wanted = self._candidate()
+        if wanted == self._version:
+            return
+        self._unload()
+        self._version = wanted
+        if wanted is not None:
+            logger.info("version %s scores in the shadow", wanted.name)
+            self._model = Model.load(wanted.path, probe=False)
+
     def _score(self, event_id: str, query: str, shown: Sequence[Memory]) -> None:
+        assert self._model is not None
+        assert self._version is not None
         raw = self._model.score(query, shown).raw
         rows = [
-            {"event_id": event_id, "version": self.version, "position": position, "score": float(score)}
+            {"event_id": event_id, "version": self._version.name, "position": position, "score": float(score)}
             for position, score in enumerate(raw)
             if np.isfinite(score)
         ]
@@ -72,50 +107,7 @@ class Shadow:
             with self._store.database.writing() as connection:
                 connection.execute(schema.shadow_scores.insert(), rows)
 
-
-@dataclass(frozen=True, slots=True)
-class ShadowResult:
-    """:param comparison: of the candidate's MAP with that of what was shown, over events with feedback on both sides.
-    :param events: how many there were.
-    """
-
-    version: str
-    events: int
-    shown: float
-    candidate: float
-    comparison: Comparison
-
-
-def compare_shadow(store: EventStore, version: str, propensities: Propensities | None = None) -> ShadowResult:
-    """Order what was shown by the candidate's scores, and see where the memories with good feedback stand."""
-    propensities = propensities or Propensities()
-    scores = _scores(store, version)
-    judged, shown_order, own_order = [], [], []
-    for event, signals in store.events():
-        own = scores.get(event.id)
-        if not own or event.query is None or is_chitchat(event.query):
-            continue
-        total: dict[int, float] = {}
-        for vote in votes(event, signals, propensities):
-            total[vote.shown.position] = total.get(vote.shown.position, 0.0) + vote.value * vote.weight
-        # Only what was judged counts: what nobody looked at may be good or bad.
-        places = [position for position in sorted(total) if position in own and total[position]]
-        labels = np.array([float(total[position] > 0) for position in places])
-        if not labels.any() or labels.all():
-            continue
-        judged.append(Judged(labels, labels > 0))
-        shown_order.append(list(range(len(places))))
-        own_order.append(sorted(range(len(places)), key=lambda i: -own[places[i]]))
-    if not judged:
-        raise InputError(f"version: no event that {version!r} shadowed has feedback yet")
-    old, new = measure(judged, shown_order)["map"], measure(judged, own_order)["map"]
-    return ShadowResult(version, len(judged), float(old.mean()), float(new.mean()), compare(new, old))
-
-
-def _scores(store: EventStore, version: str) -> dict[str, dict[int, float]]:
-    table = schema.shadow_scores
-    found: dict[str, dict[int, float]] = {}
-    with store.database.reading() as connection:
-        for row in connection.execute(select(table).where(table.c.version == version)):
-            found.setdefault(row.event_id, {})[row.position] = row.score
-    return found
+    def _unload(self) -> None:
+        model, self._model, self._version = self._model, None, None
+        if model is not None:
+            model.close()

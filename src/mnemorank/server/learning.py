@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import logging
-import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mnemorank.errors import MissingExtraError, MnemorankError
+from mnemorank.errors import MissingExtraError
 from mnemorank.server.events import RerankEvent
 from mnemorank.server.settings import Settings
 
@@ -17,8 +15,6 @@ if TYPE_CHECKING:
     from mnemorank.learning.runs import Run
     from mnemorank.learning.schedule import Scheduler
     from mnemorank.learning.shadow import Shadow
-
-logger = logging.getLogger(__name__)
 
 
 class Learning:
@@ -30,8 +26,7 @@ class Learning:
     def __init__(self, loop: Loop) -> None:
         self.loop = loop
         self._scheduler = _scheduler(loop)
-        self._shadow: Shadow | None = None
-        self._changing_shadow = threading.Lock()
+        self._shadow = _shadow(loop)
 
     def start(self) -> None:
         """Go on with a training that a killed server left, and keep the schedule."""
@@ -41,25 +36,13 @@ class Learning:
 
     def begin_run(self, who: str) -> Run:
         """Mine and begin to train; the candidate is promoted if the gate lets it."""
-        self.loop.mine()
-        return self.loop.train(promote=True, who=who)[0]
+        return self.loop.begin(who=who)[0]
 
-    def follow_shadow(self, event: RerankEvent) -> None:
-        """Let the newest candidate that passed the gate score the event, where the settings ask for a shadow."""
-        if not self.loop.settings.shadow:
-            return
-        with self._changing_shadow:
-            wanted = self.loop.shadow_candidate()
-            if self._shadow is not None and (wanted is None or wanted.name != self._shadow.version):
-                self._shadow.close()
-                self._shadow = None
-            if wanted is not None and self._shadow is None:
-                from mnemorank.learning.shadow import Shadow
-
-                self._shadow = Shadow(self.loop.store, wanted)
-            shadow = self._shadow
-        if shadow is not None:
-            shadow.observe(event.id, event.query, [shown.memory for shown in event.shown if shown.memory is not None])
+    def observe(self, event: RerankEvent) -> None:
+        """Let the candidate in the shadow score an event, where the settings ask for one; returns at once."""
+        if self._shadow is not None and not event.test and event.degraded is None:
+            memories = [shown.memory for shown in event.shown if shown.memory is not None]
+            self._shadow.observe(event.id, event.query, memories)
 
     def close(self) -> None:
         if self._scheduler is not None:
@@ -81,10 +64,7 @@ class LearningLog:
 
     def record(self, event: RerankEvent) -> None:
         self._log.record(event)
-        try:
-            self._learning.follow_shadow(event)
-        except MnemorankError:
-            logger.exception("the shadow model cannot be run")
+        self._learning.observe(event)
 
 
 def open_learning(settings: Settings) -> Learning:
@@ -114,6 +94,12 @@ def with_learning(settings: Settings, learning: Learning) -> Settings:
     return replace(
         settings, registry=settings.registry or registry, explore=settings.explore or learning.loop.settings.explore
     )
+
+
+def _shadow(loop: Loop) -> Shadow | None:
+    from mnemorank.learning.shadow import Shadow
+
+    return Shadow(loop.store, loop.shadow_candidate) if loop.settings.shadow else None
 
 
 def _scheduler(loop: Loop) -> Scheduler | None:

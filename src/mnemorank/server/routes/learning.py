@@ -171,9 +171,10 @@ async def shadow(request: Request, version: Annotated[str, Path(pattern=r"^\d{4,
     """How a candidate that scored live traffic in the shadow compares with what was shown, by later feedback."""
 
     def work(learning: Any) -> dict[str, Any]:
-        from mnemorank.learning.shadow import compare_shadow
-
-        return asdict(compare_shadow(learning.loop.store, version, learning.loop.propensities()))
+        found = learning.loop.shadow_result(version)
+        if found is None:
+            raise InputError(f"version: no event that {version!r} scored in the shadow has feedback yet")
+        return asdict(found)
 
     return await _answer(request, work)
 

@@ -1,12 +1,6 @@
-import threading
-
-import pytest
 from learning_cases import make_event
 
-from mnemorank import InputError, Memory
-from mnemorank.learning.registry import Registry
 from mnemorank.learning.reports import no_hits, unused_memories
-from mnemorank.learning.shadow import Shadow, compare_shadow
 from mnemorank.learning.signals import Signal
 
 
@@ -48,48 +42,3 @@ def test_queries_that_find_nothing_are_named(store):
         ("Who is Zed?", 1, 0, 1),
     ]
     assert len(no_hits(store.events(), least_asked=2)) == 1
-
-
-@pytest.fixture
-def shadow_version(tmp_path, tiny_onnx):
-    return Registry(tmp_path / "registry").add(tiny_onnx)
-
-
-def test_a_shadow_is_compared_by_later_feedback(store, shadow_version):
-    shadow = Shadow(store, shadow_version)
-    ids = []
-    for number in range(12):
-        texts = ("cat", "ruby", f"trip {number}")
-        ids.append(store.log(make_event("ruby work", texts)))
-        shadow.observe(ids[-1], "ruby work", [Memory(text) for text in texts])
-    shadow.close()
-    with pytest.raises(InputError, match="no event that '0001' shadowed has feedback"):
-        compare_shadow(store, "0001")
-    for event_id in ids:
-        store.signal([Signal(event_id, "click", 1)])  # the one that the candidate puts first; "cat" was skipped
-    result = compare_shadow(store, "0001")
-    assert (result.events, result.shown, result.candidate) == (12, 0.5, 1.0)
-    assert result.comparison.wins == 12
-    assert result.comparison.p < 0.01
-    with pytest.raises(InputError, match="shadowed"):
-        compare_shadow(store, "0009")
-
-
-def test_a_shadow_that_cannot_keep_up_skips_and_never_waits(sqlite_store, shadow_version, monkeypatch):
-    shadow = Shadow(sqlite_store, shadow_version, waiting=1)
-    blocked, release = threading.Event(), threading.Event()
-    score = shadow._score
-
-    def slow(*arguments):
-        blocked.set()
-        release.wait(10)
-        score(*arguments)
-
-    monkeypatch.setattr(shadow, "_score", slow)
-    shadow.observe("a", "ruby", [Memory("ruby")])
-    assert blocked.wait(10)
-    for _ in range(5):
-        shadow.observe("b", "ruby", [Memory("ruby")])
-    assert shadow.skipped >= 4
-    release.set()
-    shadow.close()
