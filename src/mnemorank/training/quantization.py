@@ -2,7 +2,7 @@
 
 `prepare` puts fake quantizers on the linear layers (INT8 activations per token, INT4 or INT8 weights in groups);
 `convert` leaves plain layers whose weights lie on the grid, with the scales of each group, so that an exporter can
-write exactly the trained numbers.
+write exactly the trained numbers. `int8-dynamic` rounds as that kind of file does instead (`dynamic_rounding`).
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ import torch
 from torch import Tensor, nn
 
 from mnemorank.errors import InputError
+from mnemorank.training.dynamic_rounding import DynamicLinear
 from mnemorank.training.quiet import quiet
-from mnemorank.training.recipe import Qat
+from mnemorank.training.recipe import DYNAMIC, Qat
 
 SCALES = "qat.safetensors"
 _BITS = {"int4": 4, "int8": 8}
@@ -38,15 +39,19 @@ def prepare(model: nn.Module, qat: Qat, skip: tuple[str, ...] = ()) -> list[str]
 
     :param skip: parts of names of layers to leave alone, such as the head.
     """
-    with quiet():
-        from torchao.quantization import quantize_
-        from torchao.quantization.qat import IntxFakeQuantizeConfig, QATConfig
-
     names = [
         name
         for name, module in model.named_modules()
         if isinstance(module, nn.Linear) and not any(part in name.split(".") for part in skip)
     ]
+    if qat.weights == DYNAMIC:
+        for name in names:
+            _replace(model, name, DynamicLinear.of(model.get_submodule(name)))  # type: ignore[arg-type]
+        return names
+    with quiet():
+        from torchao.quantization import quantize_
+        from torchao.quantization.qat import IntxFakeQuantizeConfig, QATConfig
+
     for name in names:
         width = model.get_submodule(name).in_features
         if width % qat.group_size:  # type: ignore[operator]
@@ -59,8 +64,13 @@ def prepare(model: nn.Module, qat: Qat, skip: tuple[str, ...] = ()) -> list[str]
     return names
 
 
-def convert(model: nn.Module, qat: Qat) -> Grid:
-    """Put plain linear layers with weights on the grid in the place of the rounding ones, in place."""
+def convert(model: nn.Module, qat: Qat) -> Grid | None:
+    """Put plain linear layers in the place of the rounding ones, in place; their weights lie on the grid, if any."""
+    if qat.weights == DYNAMIC:
+        for name, module in list(model.named_modules()):
+            if isinstance(module, DynamicLinear):
+                _replace(model, name, module.plain())
+        return None
     from torchao.quantization.qat import FakeQuantizedLinear
 
     low, high = -(2 ** (_BITS[qat.weights] - 1)), 2 ** (_BITS[qat.weights] - 1) - 1

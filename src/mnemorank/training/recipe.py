@@ -95,18 +95,21 @@ class Lora:
         between(self, "dropout", 0, 0.9)
 
 
+DYNAMIC = "int8-dynamic"
+
+
 @dataclass(frozen=True, slots=True)
 class Qat:
     """Quantization-aware training: INT8 activations per token, weights in groups of `group_size`.
 
-    :param weights: `int4` or `int8`.
+    :param weights: `int4` or `int8`; or `int8-dynamic`, which rounds as the export of that kind does (no groups).
     """
 
     weights: str = "int4"
     group_size: int = 32
 
     def __post_init__(self) -> None:
-        one_of(self, "weights", ("int4", "int8"))
+        one_of(self, "weights", ("int4", "int8", DYNAMIC))
         one_of(self, "group_size", (16, 32, 64, 128, 256))
 
 
