@@ -39,7 +39,7 @@ def main() -> None:
     arguments = parser.parse_args()
     data = Path(os.environ["MNEMORANK_DATA"])
     arguments.output.mkdir(parents=True, exist_ok=True)
-    made = {"synth": dates.make(6000, random.Random(5))}
+    made = {"synth": dates.make(20000, random.Random(5))}
     made |= dialogue.make(data / "longmemeval" / "longmemeval_s_train.json.gz", random.Random(arguments.seed))
     made |= paragraphs.make(data / "2wiki" / "2wikimultihop.json.gz", random.Random(arguments.seed))
     for name, lists in made.items():
