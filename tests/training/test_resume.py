@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import resource
 import signal
+import sys
 import time
 from pathlib import Path
 
@@ -182,6 +183,16 @@ def toml(tables):
         for row in rows:
             lines += [f"[[{key}]]", *(f"{name} = {json.dumps(value)}" for name, value in row.items())]
     return "\n".join(lines)
+
+
+def test_an_error_does_not_hang_on_to_the_bar(tables, tmp_path, capsys, monkeypatch):
+    recipe = tmp_path / "tiny.toml"
+    recipe.write_text(toml(tables), encoding="utf-8")
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    assert main(["train", str(recipe), "--output", str(tmp_path / "out"), "--set", "model.base=/nowhere"]) == 2
+    err = capsys.readouterr().err
+    assert "loading torch" in err
+    assert "\r\033[Kmnemorank: model.base: no model '/nowhere'" in err
 
 
 def test_the_command_line_trains_and_prints_the_table(tables, tmp_path, capsys):

@@ -43,6 +43,9 @@ def run(arguments: argparse.Namespace) -> int | None:
 
     recipe = load_recipe(arguments.recipe, arguments.changes)
     output = arguments.output or Path("models") / recipe.name
+    shows_bar = sys.stderr.isatty()
+    if shows_bar:
+        _say_on_bar("loading torch")
     try:
         from mnemorank.training.quiet import quiet
 
@@ -50,8 +53,8 @@ def run(arguments: argparse.Namespace) -> int | None:
             from mnemorank.training.interruption import InterruptedTrainingError
             from mnemorank.training.run import train
     except ImportError as error:
+        _clear(shows_bar)
         raise MissingExtraError(f"training needs `pip install 'mnemorank[train]'` ({error})") from error
-    shows_bar = sys.stderr.isatty()
     try:
         report = _bar if shows_bar else _Lines()
         outcome = train(
@@ -61,7 +64,8 @@ def run(arguments: argparse.Namespace) -> int | None:
         _clear(shows_bar)
         print(f"mnemorank: {error}; go on with: {resume_command(arguments, output)}", file=sys.stderr)
         return 130
-    _clear(shows_bar)
+    finally:
+        _clear(shows_bar)
     print(f"{recipe.name}: {output}")
     if outcome.results is not None:
         print(_table(outcome.results))
