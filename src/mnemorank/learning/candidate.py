@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from mnemorank.artefact import load_artefact
-from mnemorank.errors import InputError, MissingExtraError
+from mnemorank.errors import MissingExtraError
+from mnemorank.learning.golden import format_of
 from mnemorank.learning.guards import shipped
 from mnemorank.learning.registry import Version
 from mnemorank.learning.settings import Training
@@ -81,17 +82,6 @@ def export_candidate(settings: Training, trained: Path, parent: Version, output:
     )  # fmt: skip
     write_manifest(partial, kept, list(manifest.files))
     partial.rename(output)
-
-
-def format_of(path: Path) -> str:
-    """Which of our formats a file is in, by its first record."""
-    from mnemorank.files import read_json_lines
-
-    where, record = next(iter(read_json_lines(path)), (str(path), {}))
-    for key, name in (("candidates", "lists"), ("positive", "triplets"), ("label", "graded")):
-        if key in record:
-            return name
-    raise InputError(f"{where}: expected lists, triplets or graded pairs")
 
 
 def _toml(value: Any) -> str:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import secrets
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from mnemorank.errors import InputError
 from mnemorank.memory import Memory
 from mnemorank.results import Ranking
 
@@ -60,6 +62,10 @@ class Event:
     abstained: bool = False
     test: bool = False
     keep_texts: bool = True
+
+    def __post_init__(self) -> None:
+        if not math.isfinite(self.time):
+            raise InputError(f"time: expected seconds since 1970, got {self.time!r}")
 
 
 def event_of(

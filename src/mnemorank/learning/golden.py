@@ -15,19 +15,26 @@ from mnemorank.learning.identity import digest
 from mnemorank.learning.mining import MinedExample, split_of
 
 
-def read_any(path: Path) -> Iterator[Example]:
-    """Examples of a file in any of our formats: lists, triplets or graded pairs, told by its first record."""
+def format_of(path: Path) -> str:
+    """Which of our formats a file is in, told by its first record."""
     first = next(iter(read_json_lines(path)), None)
     if first is None:
         raise InputError(f"{path}: has no records")
     where, record = first
-    if "candidates" in record:
-        return read_lists(path)
-    if "positive" in record:
-        return triplet_examples(read_triplets(path))
-    if "label" in record:
-        return read_graded(path)
+    for key, name in (("candidates", "lists"), ("positive", "triplets"), ("label", "graded")):
+        if key in record:
+            return name
     raise InputError(f"{where}: expected `candidates` (lists), `positive` (triplets) or `label` (graded pairs)")
+
+
+def read_any(path: Path) -> Iterator[Example]:
+    """Examples of a file in any of our formats: lists, triplets or graded pairs."""
+    match format_of(path):
+        case "lists":
+            return read_lists(path)
+        case "triplets":
+            return triplet_examples(read_triplets(path))
+    return read_graded(path)
 
 
 def mine_golden(path: Path, held_out: float, tenant: str = DEFAULT_TENANT) -> list[MinedExample]:

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
+from operator import itemgetter
 
 from mnemorank.learning.ballot import by_memory
 from mnemorank.learning.evidence import Lookup, Vote, query_key
@@ -16,6 +17,7 @@ from mnemorank.memory import Memory
 from mnemorank.words import terms
 
 EASY, UNJUDGED = "easy", "unjudged"
+Ring = Sequence[tuple[str, str, Memory]]
 _MANY_SPEAKERS = 4
 
 
@@ -62,22 +64,25 @@ def label(
     return _weightiest(found, 1.0, rules.positives), _weightiest(found, 0.0, rules.negatives)
 
 
-def easy_negatives(
-    tenant: str, query: str, pool: Mapping[str, Memory], ring: Sequence[str], judged: Collection[str], most: int
-) -> list[Labelled]:
+def easy_negatives(tenant: str, query: str, ring: Ring, judged: Collection[str], most: int) -> list[Labelled]:
     """Memories of other queries that share no word with this one.
 
-    :param ring: the pool's hashes, sorted; where on it to begin is drawn by the query's own hash.
+    :param ring: of the tenant's memories; where on it to begin is drawn by the query's own hash.
     """
     asked = set(terms(query))
-    start = bisect_left(ring, digest(tenant, query_key(query)))
+    start = bisect_left(ring, digest(tenant, query_key(query)), key=itemgetter(0))
     found: list[Labelled] = []
-    for text_hash in chain(islice(ring, start, None), islice(ring, start)):
+    for _, text_hash, memory in chain(islice(ring, start, None), islice(ring, start)):
         if len(found) == most:
             break
-        if text_hash not in judged and not asked & set(terms(pool[text_hash].text)):
-            found.append(Labelled(pool[text_hash], text_hash, 0.0, kind=EASY))
+        if text_hash not in judged and not asked & set(terms(memory.text)):
+            found.append(Labelled(memory, text_hash, 0.0, kind=EASY))
     return found
+
+
+def ring_of(pool: Mapping[str, Memory]) -> Ring:
+    """Memories by a hash of their text that is the same for every store."""
+    return sorted(((digest(memory.text), text_hash, memory) for text_hash, memory in pool.items()), key=itemgetter(0))
 
 
 def _majority(same: Sequence[Vote], speakers: int, rules: MiningRules) -> float | None:
@@ -100,4 +105,5 @@ def text_of(text_hash: str, name: str | None, pool: Mapping[str, Memory], lookup
 
 def _weightiest(labelled: Iterable[Labelled], label: float, most: int) -> list[Labelled]:
     same = [entry for entry in labelled if entry.label == label]
-    return sorted(same, key=lambda entry: (-entry.weight, entry.text_hash))[:most]
+    # Ties by text: hashes are keyed by store, and the same log is to give the same examples.
+    return sorted(same, key=lambda entry: (-entry.weight, entry.memory.text))[:most]

@@ -47,13 +47,16 @@ class Loop:
         on_step: Callable[[str], None] = no_step,
     ) -> None:
         self.root = Path(root)
-        self.root.mkdir(parents=True, exist_ok=True)
         self.settings = settings or load_settings(self.root)
         self.store_url = store_url or self.settings.store or str(self.root / "events.db")
-        self.store = EventStore(self.store_url, self.settings.privacy)
-        self.registry = Registry(self.settings.registry or self.root / "registry", on_step=on_step)
-        self.runs = Runs(self.root / "runs")
         self._step = on_step
+        try:
+            self.root.mkdir(parents=True, exist_ok=True)
+            self.registry = Registry(self.settings.registry or self.root / "registry", on_step=on_step)
+            self.runs = Runs(self.root / "runs")
+        except OSError as error:
+            raise InputError(f"{error.filename}: the loop needs a folder to write to: {error.strerror}") from None
+        self.store = EventStore(self.store_url, self.settings.privacy)
 
     def __enter__(self) -> Loop:
         return self
@@ -69,6 +72,9 @@ class Loop:
         version = self.registry.current()
         if version is not None:
             return version
+        added = self.registry.versions()
+        if added:  # a process was stopped between adding the first version and putting it in service
+            return self.registry.promote(added[0].name, who="mnemorank", why="first version")
         source = resolve(self.settings.training.model)
         torch = source / "torch" if (source / "torch").is_dir() else None
         has_weights = any(source.glob("*.safetensors"))
@@ -97,9 +103,13 @@ class Loop:
 
         :param promote: put it in service if it passes the gate.
         """
-        under_way = self.recover()
-        if under_way is not None and under_way.state in OPEN_STATES:
-            raise InputError(f"run: {under_way.id} is under way; wait for it or cancel it")
+        with self.runs.one_at_a_time():
+            under_way = self.recover()
+            if under_way is not None and under_way.state in OPEN_STATES:
+                raise InputError(f"run: {under_way.id} is under way; wait for it or cancel it")
+            return self._train(promote, who)
+
+    def _train(self, promote: bool, who: str) -> tuple[Run, subprocess.Popen[bytes]]:
         given = examples.load(self.store.database, TRAIN)
         least = self.settings.training.least_examples
         if len(given) < least:
@@ -254,9 +264,12 @@ class Loop:
 
     def _deletions_by_version(self) -> dict[str, int]:
         """Version → how many of the examples it was trained on have been deleted since."""
+        made_by = {f"run:{version.facts.get('run')}": version.name for version in self.registry.versions()}
         total: dict[str, int] = {}
         for done in deletion.deletions(self.store):
-            for version, count in done.models.items():
+            for model, count in done.models.items():
+                # While it trained, a version was known by its run. Once it is made, it is known by both.
+                version = made_by.get(model, model) if made_by.get(model) not in done.models else model
                 if not version.startswith("run:"):
                     total[version] = total.get(version, 0) + count
         return total

@@ -13,7 +13,7 @@ from mnemorank.learning.ballot import admitted, by_memory
 from mnemorank.learning.events import Event
 from mnemorank.learning.evidence import Lookup, Vote, is_chitchat, query_key, votes
 from mnemorank.learning.identity import SEPARATOR, digest, named
-from mnemorank.learning.labelling import UNJUDGED, Labelled, easy_negatives, label, text_of
+from mnemorank.learning.labelling import UNJUDGED, Labelled, easy_negatives, label, ring_of, text_of
 from mnemorank.learning.mining_rules import MiningRules
 from mnemorank.learning.propensity import Propensities
 from mnemorank.learning.signals import Signal
@@ -66,7 +66,7 @@ def mine(
     dropped: Counter[str] = Counter()
     asked = _read(log, propensities, rules, dropped)
     counted = admitted(asked.votes, rules, dropped)
-    rings = {tenant: sorted(pool) for tenant, pool in asked.pools.items()}
+    rings = {tenant: ring_of(pool) for tenant, pool in asked.pools.items()}
     drafts = []
     for (tenant, key), given in sorted(counted.items()):
         pool = asked.pools.get(tenant, {})
@@ -77,9 +77,7 @@ def mine(
         latest = max((vote.event for vote in given), key=lambda event: (event.time, event.id))
         judged = by_memory(given)
         if not wrong:
-            wrong = easy_negatives(
-                tenant, latest.query or "", pool, rings.get(tenant, ()), judged, rules.easy_negatives
-            )
+            wrong = easy_negatives(tenant, latest.query or "", rings.get(tenant, ()), judged, rules.easy_negatives)
         split = split_of(latest.query or "", rules.held_out)
         if split == HELD_OUT:
             wrong = [*wrong, *_unjudged(asked.shown[tenant, key], pool, lookup, judged, rules.unjudged)]

@@ -74,17 +74,21 @@ class Registry:
 
     def current(self) -> Version | None:
         """The version in service, None before the first."""
-        try:
-            target = os.readlink(self.current_path)
-        except FileNotFoundError:
+        name = self._current_name()
+        if name is None and not os.path.lexists(self.current_path) and not self._served():
             return None
-        return self.version(Path(target).name)
+        if name is None or self.find(name) is None:
+            known = ", ".join(version.name for version in self.versions()) or "none"
+            raise ArtefactError(
+                f"{self.current_path}: is missing or points to no version; "
+                f"`mnemorank learn rollback VERSION` puts one back in service; there are: {known}"
+            )
+        return self.version(name)
 
     def previous(self) -> Version | None:
         """The version that was in service before the current one, if it still exists."""
         current = self.current()
-        served = [entry["version"] for entry in self.history.entries() if entry["action"] in SERVED]
-        for name in reversed(served):
+        for name in reversed(self._served()):
             if current is not None and name != current.name and (self._versions / name).is_dir():
                 return self.version(name)
         return None
@@ -99,12 +103,15 @@ class Registry:
         if not name or name.startswith(".") or "/" in name or not (path / VERSION_FILE).is_file():
             known = sorted(entry.name for entry in self._versions.iterdir() if not entry.name.startswith("."))
             raise InputError(f"version: no version {name!r}; there are: {', '.join(known) or 'none'}")
-        record = json.loads((path / VERSION_FILE).read_text(encoding="utf-8"))
-        return Version(name, path, record["made_at"], record["parent"], record["facts"])
+        try:
+            record = json.loads((path / VERSION_FILE).read_text(encoding="utf-8"))
+            return Version(name, path, record["made_at"], record["parent"], record["facts"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise ArtefactError(f"{path / VERSION_FILE}: is damaged: {error!r:.80}; remove the folder") from error
 
     def find(self, name: str) -> Version | None:
         """A version that may have been collected."""
-        return self.version(name) if (self._versions / name).is_dir() else None
+        return self.version(name) if name and (self._versions / name).is_dir() else None
 
     def add(
         self,
@@ -182,7 +189,7 @@ class Registry:
         with self._locked():
             self._step(f"{action}: verify")
             _check(version)
-            old = self.current()
+            previous = self._current_name()
             link = self.root / f".current-{os.getpid()}"
             link.unlink(missing_ok=True)
             self._step(f"{action}: link")
@@ -191,19 +198,28 @@ class Registry:
             os.replace(link, self.current_path)
             _sync(self.root)
             self._step(f"{action}: record")
-            previous = old.name if old else None
             self.history.append(action=action, version=name, previous=previous, who=who, why=why, facts=dict(facts))
             self._step(f"{action}: done")
         return version
 
     def _reconcile(self) -> None:
         """A process killed between swap and record leaves a current that the history does not know: record it."""
-        served = [e["version"] for e in self.history.entries() if e["action"] in SERVED]
-        current = self.current()
-        if current is not None and (not served or served[-1] != current.name):
+        served, current = self._served(), self._current_name()
+        if current is not None and (not served or served[-1] != current) and self.find(current) is not None:
             previous = served[-1] if served else None
             why = "recorded afterwards: the process that did it was stopped"
-            self.history.append(action="promote", version=current.name, previous=previous, who="recovery", why=why)
+            self.history.append(action="promote", version=current, previous=previous, who="recovery", why=why)
+
+    def _current_name(self) -> str | None:
+        """What `current` points to, whether it is there or not; None where it is no link."""
+        try:
+            return Path(os.readlink(self.current_path)).name
+        except OSError:
+            return None
+
+    def _served(self) -> list[str]:
+        """Names of the versions that were put in service, in this order."""
+        return [entry["version"] for entry in self.history.entries() if entry["action"] in SERVED]
 
     def _sweep(self) -> None:
         for leftover in (*self._versions.glob(".staged-*"), *self._versions.glob(".trash-*")):

@@ -117,6 +117,13 @@ class Runs:
                 return
             yield True
 
+    @contextmanager
+    def one_at_a_time(self) -> Iterator[None]:
+        """Two processes that want to begin a run do so one after the other."""
+        with (self.root / ".lock").open("w") as stream:
+            fcntl.flock(stream, fcntl.LOCK_EX)
+            yield
+
     def open_run(self) -> Run | None:
         """The run that is waiting or under way, if there is one."""
         return next((run for run in reversed(self.all()) if run.state in OPEN_STATES), None)
@@ -178,10 +185,15 @@ class Runs:
     def forget(self, example_ids: set[str]) -> None:
         """Take deleted examples out of the files of all runs."""
         for path in self.root.glob(f"*/{FEEDBACK}"):
-            lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+            try:
+                lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+            except FileNotFoundError:
+                continue  # the run has just ended and taken its file away
             kept = [line for line in lines if json.loads(line).get("id") not in example_ids]
             if len(kept) != len(lines):
                 _replace(path, "".join(kept))
+                if self.get(path.parent.name).state not in OPEN_STATES:
+                    path.unlink(missing_ok=True)
 
     def _write(self, run: Run) -> None:
         _replace(self.root / run.id / "run.json", json.dumps(asdict(run), indent=2, allow_nan=False))

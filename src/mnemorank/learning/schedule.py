@@ -15,6 +15,7 @@ logger = logging.getLogger(__name__)
 
 _FIELDS = (("minute", 0, 59), ("hour", 0, 23), ("day", 1, 31), ("month", 1, 12), ("weekday", 0, 7))
 _YEARS = 5
+_SET_BACK = timedelta(hours=1)  # a clock that goes back further was wrong; by less, a run would come twice
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,10 +99,14 @@ class Scheduler:
         self._interval = interval
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
-        self._due = cron.next_after(datetime.now()) if cron else None
+        self._seen = datetime.now()
+        self._due = cron.next_after(self._seen) if cron else None
 
     def is_due(self, moment: datetime) -> bool:
         """Whether to run now; asking moves the cron's next time on."""
+        if self._cron is not None and moment < self._seen - _SET_BACK:
+            self._due = self._cron.next_after(moment)
+        self._seen = moment
         if self._cron is not None and self._due is not None and moment >= self._due:
             self._due = self._cron.next_after(moment)
             return True

@@ -6,6 +6,7 @@ import json
 import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +85,7 @@ class Schedule:
 
     def __post_init__(self) -> None:
         if self.cron is not None:
-            Cron.parse(self.cron)
+            Cron.parse(self.cron).next_after(datetime.now())
         if self.after_examples is not None and self.after_examples < 1:
             raise InputError(f"after_examples: expected a whole number from 1, got {self.after_examples}")
 
@@ -94,6 +95,7 @@ class Settings:
     """:param store: database URL; `events.db` in the folder by default.
     :param registry: folder of the versions; `registry` in the folder by default.
     :param explore: the probability of swapping two neighbours of a ranking; see `mnemorank.learning.explore`.
+    :param explore_seed: draws the same each time the server is started, for tests and simulations.
     :param shadow: a candidate that passed the gate is first scored beside live traffic, and promoted by hand.
     :param keep: versions that collection leaves.
     """
@@ -101,6 +103,7 @@ class Settings:
     store: str | None = None
     registry: Path | None = None
     explore: float = 0.0
+    explore_seed: int | None = None
     shadow: bool = False
     keep: int = 5
     privacy: Policy = Policy()

@@ -11,6 +11,7 @@ Rules, for one actor and one memory of one event:
 
 from __future__ import annotations
 
+import math
 import time
 from collections import defaultdict
 from collections.abc import Iterable
@@ -78,6 +79,8 @@ class Signal:
             raise InputError(f"value: expected 1 to 5 stars, got {self.value!r}")
         if self.kind == "note" and not (self.note or "").strip():
             raise InputError("note: is empty")
+        if not math.isfinite(self.time):
+            raise InputError(f"time: expected seconds since 1970, got {self.time!r}")
         if self.position < WHOLE_EVENT:
             raise InputError(f"position: expected a place from 0, got {self.position}")
 

@@ -142,7 +142,8 @@ class EventStore:
             "late": signal.time > told.time + self.policy.late_after_days * DAY,
             "value": signal.value,
             "note": self._redactor.maybe(signal.note),
-            "time": signal.time,
+            # Clocks differ: what is said about an event was said after it.
+            "time": max(signal.time, told.time),
             "repeats": 0,
         }
         return int(connection.execute(_UPSERTS[connection.dialect.name], row).scalar_one() == 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from functools import partial
 from importlib import import_module
 from types import ModuleType
@@ -33,7 +34,7 @@ def create_app(
     """The app. Its model is loaded when it starts.
 
     `app.state` has what routes use: `settings`, `keys`, `slot`, `catalogue`, `engine`, `metrics`, `event_log`,
-    `learning`.
+    `learning`, `exploration`.
 
     :param event_log: where events of the native route go; by default what `settings.store` says, if anything.
     :param tracing: by default what `settings.otel` says.
@@ -58,6 +59,7 @@ def create_app(
         settings = with_learning(settings, state.learning)
         event_log = event_log if event_log is not None else LearningLog(state.learning)
     state.settings = settings
+    state.exploration = random.Random(settings.explore_seed)
     state.keys = read_keys(settings.keys) if settings.keys else None
     state.metrics = Metrics(lambda: state.slot.current.scorer.waiting_pairs if state.slot.current else 0)
     state.slot = ModelSlot(partial(load_served, settings=settings, metrics=state.metrics), state.metrics)

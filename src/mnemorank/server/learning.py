@@ -91,8 +91,12 @@ def open_learning(settings: Settings) -> Learning:
 def with_learning(settings: Settings, learning: Learning) -> Settings:
     """The server's settings with what the loop decides: the registry that is followed, and how much is explored."""
     registry: Path = learning.loop.registry.root
+    stated = learning.loop.settings
     return replace(
-        settings, registry=settings.registry or registry, explore=settings.explore or learning.loop.settings.explore
+        settings,
+        registry=settings.registry or registry,
+        explore=settings.explore or stated.explore,
+        explore_seed=settings.explore_seed or stated.explore_seed,
     )
 
 

@@ -29,6 +29,7 @@ class Settings:
     store: str | None = _setting(None, "database of the feedback log, such as sqlite:///feedback.db", "URL")
     learning: Path | None = _setting(None, "folder of the learning loop; brings its own store and registry", "DIR")
     explore: float = _setting(0.0, "chance that neighbours change places in logged answers, up to 0.5", "P")
+    explore_seed: int | None = _setting(None, "draw the same each time the server is started; for tests", "N")
     threads: int | None = _setting(None, "cores to score on (default: all)", "N")
     token_budget: int = _setting(512, "padded tokens in a batch", "N")
     batching: bool = _setting(True, "share batches between requests")

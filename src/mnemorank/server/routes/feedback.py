@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+import logging
+from collections.abc import Callable, Iterator
+from typing import Annotated, Any, Literal, TypeVar
 
 from fastapi import Depends, Query, Request
 from fastapi.responses import JSONResponse, StreamingResponse
@@ -16,6 +17,8 @@ from mnemorank.server.errors import Problem
 from mnemorank.server.routes.memories import ERROR_EXAMPLE, Name, NativeShape, Number
 from mnemorank.server.routes.shapes import LARGEST, Text, dialect_router, errors
 
+logger = logging.getLogger(__name__)
+T = TypeVar("T")
 router = dialect_router("learning")
 
 Giver = Annotated[Caller, Depends(requires("feedback"))]
@@ -72,7 +75,7 @@ async def feedback(request: Request, body: FeedbackRequest, caller: Giver) -> JS
             given.append(Signal(body.event_id, signal.kind, position, value, signal.note, actor))
         return int(store.signal(given))
 
-    new = await asyncio.to_thread(work)
+    new = await _stored(work)
     return JSONResponse({"stored": len(body.signals), "new": new})
 
 
@@ -105,7 +108,7 @@ async def forget(
         learning = getattr(request.app.state, "learning", None)
         return learning.loop.forget(scope, name, owner) if learning else delete_by_scope(store, scope, name, owner)
 
-    done = await asyncio.to_thread(work)
+    done = await _stored(work)
     return JSONResponse(
         {"events": done.events, "signals": done.signals, "examples": done.examples, "models": done.models}
     )
@@ -123,6 +126,18 @@ async def export(request: Request, caller: Admin, user: Word, tenant: Word | Non
             yield json.dumps(record, ensure_ascii=False) + "\n"
 
     return StreamingResponse(lines(), media_type="application/x-ndjson")
+
+
+async def _stored(work: Callable[[], T]) -> T:
+    """Do the work in a thread. A database that fails is told apart from a request that is wrong."""
+    from sqlalchemy.exc import SQLAlchemyError
+
+    try:
+        return await asyncio.to_thread(work)
+    except SQLAlchemyError as error:
+        logger.exception("the event store failed")
+        reason = getattr(error, "orig", None) or type(error).__name__
+        raise Problem(503, "store_failed", f"the event store failed, and nothing was stored: {reason}") from error
 
 
 def _store(request: Request) -> Any:

@@ -12,7 +12,7 @@ from fastapi.responses import JSONResponse
 from pydantic import ConfigDict, Field
 
 from mnemorank.errors import ArtefactError, InputError
-from mnemorank.server.auth import Admin
+from mnemorank.server.auth import Admin, Caller
 from mnemorank.server.errors import Problem
 from mnemorank.server.routes.memories import ERROR_EXAMPLE, NativeShape
 from mnemorank.server.routes.shapes import Flag, Text, dialect_router, errors
@@ -50,7 +50,7 @@ class RollbackRequest(NativeShape):
 @router.get("/v1/learning/status", responses=RESPONSES)
 async def status(request: Request, caller: Admin) -> JSONResponse:
     """Where the loop stands: versions, events, examples, the training under way."""
-    return await _answer(request, lambda learning: learning.loop.status())
+    return await _answer(request, caller, lambda learning: learning.loop.status())
 
 
 @router.post("/v1/learning/mine", responses=RESPONSES)
@@ -61,7 +61,7 @@ async def mine(request: Request, caller: Admin) -> JSONResponse:
         mined = learning.loop.mine()
         return {"examples": len(mined.examples), "dropped": {k: n for k, n in mined.dropped.items() if n}}
 
-    return await _answer(request, work)
+    return await _answer(request, caller, work)
 
 
 @router.post("/v1/learning/train", responses=RESPONSES, status_code=202)
@@ -71,19 +71,21 @@ async def train(request: Request, body: TrainRequest, caller: Admin) -> JSONResp
     def work(learning: Any) -> dict[str, Any]:
         return dict(learning.loop.train(promote=body.promote, who=caller.name)[0].summary())
 
-    return await _answer(request, work, 202)
+    return await _answer(request, caller, work, 202)
 
 
 @router.post("/v1/learning/run", responses=RESPONSES, status_code=202)
 async def run(request: Request, caller: Admin) -> JSONResponse:
     """Mine, begin to train, and promote the candidate if the gate lets it."""
-    return await _answer(request, lambda learning: learning.begin_run(caller.name).summary(), 202)
+    return await _answer(request, caller, lambda learning: learning.begin_run(caller.name).summary(), 202)
 
 
 @router.post("/v1/learning/evaluate", responses=RESPONSES)
 async def evaluate(request: Request, body: EvaluateRequest, caller: Admin) -> JSONResponse:
     """Measure a version against the current one and ask the gate."""
-    return await _answer(request, lambda learning: learning.loop.evaluate(body.version, who=caller.name).to_dict())
+    return await _answer(
+        request, caller, lambda learning: learning.loop.evaluate(body.version, who=caller.name).to_dict()
+    )
 
 
 @router.post("/v1/learning/promote", responses=RESPONSES)
@@ -94,7 +96,7 @@ async def promote(request: Request, body: PromoteRequest, caller: Admin) -> JSON
         version = learning.loop.promote(body.version, who=caller.name, why=body.why, force=body.force)
         return {"current": version.name}
 
-    return await _answer(request, work)
+    return await _answer(request, caller, work)
 
 
 @router.post("/v1/learning/rollback", responses=RESPONSES)
@@ -104,19 +106,21 @@ async def rollback(request: Request, body: RollbackRequest, caller: Admin) -> JS
     def work(learning: Any) -> dict[str, Any]:
         return {"current": learning.loop.registry.rollback(body.version, who=caller.name, why=body.why).name}
 
-    return await _answer(request, work)
+    return await _answer(request, caller, work)
 
 
 @router.get("/v1/learning/history", responses=RESPONSES)
 async def history(request: Request, caller: Admin) -> JSONResponse:
     """Who did what, and why, oldest first."""
-    return await _answer(request, lambda learning: {"entries": learning.loop.registry.history.entries()})
+    return await _answer(request, caller, lambda learning: {"entries": learning.loop.registry.history.entries()})
 
 
 @router.get("/v1/learning/runs", responses=RESPONSES)
 async def runs(request: Request, caller: Admin) -> JSONResponse:
     """All trainings, oldest first."""
-    return await _answer(request, lambda learning: {"runs": [one.summary() for one in learning.loop.runs.all()]})
+    return await _answer(
+        request, caller, lambda learning: {"runs": [one.summary() for one in learning.loop.runs.all()]}
+    )
 
 
 @router.get("/v1/learning/runs/{run_id}", responses=RESPONSES)
@@ -127,19 +131,19 @@ async def one_run(request: Request, run_id: RunId, caller: Admin) -> JSONRespons
         found = learning.loop.runs.get(run_id)
         return {**found.summary(), "progress": learning.loop.runs.progress(run_id)}
 
-    return await _answer(request, work)
+    return await _answer(request, caller, work)
 
 
 @router.get("/v1/learning/runs/{run_id}/log", responses=RESPONSES)
 async def log(request: Request, run_id: RunId, caller: Admin, last: Count = 200) -> JSONResponse:
     """The last lines that a training printed."""
-    return await _answer(request, lambda learning: {"lines": learning.loop.runs.log(run_id, last)})
+    return await _answer(request, caller, lambda learning: {"lines": learning.loop.runs.log(run_id, last)})
 
 
 @router.post("/v1/learning/runs/{run_id}/cancel", responses=RESPONSES)
 async def cancel(request: Request, run_id: RunId, caller: Admin) -> JSONResponse:
     """Stop a training for good."""
-    return await _answer(request, lambda learning: learning.loop.runs.cancel(run_id).summary())
+    return await _answer(request, caller, lambda learning: learning.loop.runs.cancel(run_id).summary())
 
 
 @router.get("/v1/learning/reports/unused", responses=RESPONSES)
@@ -149,9 +153,13 @@ async def unused(request: Request, caller: Admin, least: Count = 10) -> JSONResp
     def work(learning: Any) -> dict[str, Any]:
         from mnemorank.learning.reports import unused_memories
 
-        return {"memories": [asdict(one) for one in unused_memories(learning.loop.store.events(), least)]}
+        return {
+            "memories": [
+                asdict(one) for one in unused_memories(learning.loop.store.events(tenant=caller.tenant), least)
+            ]
+        }
 
-    return await _answer(request, work)
+    return await _answer(request, caller, work, within_tenant=True)
 
 
 @router.get("/v1/learning/reports/no-hits", responses=RESPONSES)
@@ -161,9 +169,9 @@ async def nothing_found(request: Request, caller: Admin, least: Count = 1) -> JS
     def work(learning: Any) -> dict[str, Any]:
         from mnemorank.learning.reports import no_hits
 
-        return {"queries": [asdict(one) for one in no_hits(learning.loop.store.events(), least)]}
+        return {"queries": [asdict(one) for one in no_hits(learning.loop.store.events(tenant=caller.tenant), least)]}
 
-    return await _answer(request, work)
+    return await _answer(request, caller, work, within_tenant=True)
 
 
 @router.get("/v1/learning/shadow/{version}", responses=RESPONSES)
@@ -176,11 +184,23 @@ async def shadow(request: Request, version: Annotated[str, Path(pattern=r"^\d{4,
             raise InputError(f"version: no event that {version!r} scored in the shadow has feedback yet")
         return asdict(found)
 
-    return await _answer(request, work)
+    return await _answer(request, caller, work)
 
 
-async def _answer(request: Request, work: Callable[[Any], T], status_code: int = 200) -> JSONResponse:
-    """Do the work in a thread. What the loop refuses is 404 where something does not exist, else 409."""
+async def _answer(
+    request: Request,
+    caller: Caller,
+    work: Callable[[Any], T],
+    status_code: int = 200,
+    *,
+    within_tenant: bool = False,
+) -> JSONResponse:
+    """Do the work in a thread. What the loop refuses is 404 where something does not exist, else 409.
+
+    :param within_tenant: the work keeps to the tenant of the caller's key; all else concerns every tenant.
+    """
+    if caller.tenant is not None and not within_tenant:
+        raise Problem(403, "forbidden", "the learning loop is of all tenants; it takes an admin key without a tenant")
     learning = getattr(request.app.state, "learning", None)
     if learning is None:
         raise Problem(404, "no_learning", "this server has no learning loop; start it with --learning DIR")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import random
 import time
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
@@ -226,7 +227,7 @@ def _record(
     log: EventLog | None = request.app.state.event_log
     if log is None:
         return ranking
-    shown, propensities = _explored(ranking, request.app.state.settings.explore)
+    shown, propensities = _explored(ranking, request.app.state.settings.explore, request.app.state.exploration)
     event = describe(
         shown,
         body.query,
@@ -247,12 +248,12 @@ def _record(
     return shown
 
 
-def _explored(ranking: Ranking, probability: float) -> tuple[Ranking, list[float] | None]:
+def _explored(ranking: Ranking, probability: float, source: random.Random) -> tuple[Ranking, list[float] | None]:
     if probability == 0:
         return ranking, None
     from mnemorank.learning.explore import explore
 
-    return explore(ranking, probability)
+    return explore(ranking, probability, source)
 
 
 def _note_degraded(request: Request, ranking: Ranking) -> None:
