@@ -41,6 +41,7 @@ def create_app(
     """
     settings = settings or Settings()
     settings.check_auth()
+    settings.check_folders()
     # FastAPI's own pages load their scripts from elsewhere; routes/docs.py has ours.
     app = FastAPI(
         title="mnemorank",
@@ -48,6 +49,8 @@ def create_app(
         description=DESCRIPTION,
         lifespan=lifespan,
         docs_url=None,
+        # A redirect names a scheme and a host, and behind a proxy the wrong ones: `/rerank/` is a plain 404.
+        redirect_slashes=False,
         redoc_url=None,
     )
     state = app.state

@@ -44,9 +44,10 @@ def install(app: FastAPI, writers: Mapping[str, ErrorWriter]) -> None:
 
 
 def respond(writers: Mapping[str, ErrorWriter], scope: Mapping[str, Any], problem: Problem) -> Response:
-    write = writers.get(scope["path"], write_native)
+    write = writers.get(scope["path"].rstrip("/"), write_native)
     status, content = write(problem, scope.get("mnemorank.body"))
-    return JSONResponse(content, status, headers=dict(problem.headers or {}))
+    headers = {"www-authenticate": "Bearer"} if status == 401 else {}
+    return JSONResponse(content, status, headers={**headers, **(problem.headers or {})})
 
 
 def as_problem(error: Exception) -> Problem:

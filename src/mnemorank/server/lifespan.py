@@ -75,8 +75,12 @@ def _reload_on_hangup(slot: ModelSlot, catalogue: Catalogue, tasks: set[asyncio.
     loop = asyncio.get_running_loop()
 
     async def reload() -> None:
-        with suppress(SwapError):  # the slot has logged and counted it
+        try:
             await asyncio.to_thread(lambda: slot.swap(catalogue.default()))
+        except SwapError:
+            pass  # the slot has logged and counted it
+        except Exception:
+            logger.exception("the registry cannot be read; the model stays")
 
     def start() -> None:
         task = loop.create_task(reload())

@@ -20,6 +20,17 @@ def check_query(query: str, settings: Settings, field: str = "query") -> None:
         )
 
 
+def check_instruction(instruction: str | None, settings: Settings) -> None:
+    """An instruction is read with every document, as the query is, so it has the query's limit."""
+    if instruction is not None and len(instruction) > settings.max_query_chars:
+        raise Problem(
+            422,
+            "limit",
+            f"instruction: has {len(instruction)} characters, more than max_query_chars = {settings.max_query_chars}",
+            field="instruction",
+        )
+
+
 def check_documents(texts: Sequence[str], settings: Settings, field: str = "documents") -> None:
     check_count(len(texts), settings, field)
     for position, text in enumerate(texts):

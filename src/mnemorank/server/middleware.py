@@ -115,8 +115,16 @@ class BodyGuard:
         self._room = BODIES_AT_ONCE * settings.max_body_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["method"] in ("GET", "HEAD", "OPTIONS"):
+        if scope["type"] != "http":
             await self.app(scope, receive, send)
+            return
+        if scope["method"] in ("GET", "HEAD", "OPTIONS"):
+            # A body that nobody reads could keep its connection open for ever, byte by byte.
+            if _has_body(Headers(scope=scope)):
+                problem = Problem(400, "malformed", f"a {scope['method']} request has no body")
+                await self._refuse(problem, scope, send)
+            else:
+                await self.app(scope, receive, send)
             return
         body = bytearray()
         try:
@@ -156,6 +164,10 @@ class BodyGuard:
         response = respond(self.writers, scope, problem)
         response.headers["connection"] = "close"
         await response(scope, _nothing, send)
+
+
+def _has_body(headers: Headers) -> bool:
+    return "transfer-encoding" in headers or headers.get("content-length", "0").strip("0") != ""
 
 
 def _too_large(limit: int) -> Problem:

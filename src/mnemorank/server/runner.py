@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import math
 import os
 import signal
@@ -19,6 +20,8 @@ from fastapi import FastAPI
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from mnemorank.errors import InputError
+from mnemorank.server.error_bodies import write_native
+from mnemorank.server.errors import Problem
 from mnemorank.server.settings import Settings
 
 KEEP_ALIVE_SECONDS = 30
@@ -125,11 +128,17 @@ def _impatient_protocol(seconds: float) -> type[asyncio.Protocol]:
 
         def _give_up(self) -> None:
             self._waiting = None
-            if self.transport.is_closing():
-                return
-            message = b"the request took too long to arrive\n"
-            head = b"HTTP/1.1 408 Request Timeout\r\ncontent-type: text/plain\r\nconnection: close\r\n"
-            self.transport.write(head + b"content-length: %d\r\n\r\n" % len(message) + message)
+            self._refuse(b"408 Request Timeout", Problem(408, "too_slow", "the request took too long to arrive"))
+
+        def send_400_response(self, msg: str) -> None:
+            self._refuse(b"400 Bad Request", Problem(400, "malformed", "this is not HTTP as RFC 9112 has it"))
+
+        def _refuse(self, status: bytes, problem: Problem) -> None:
+            """Answer what is not yet a request, and so speaks no dialect, in the native shape; then hang up."""
+            if not self.transport.is_closing() and self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+                content = json.dumps(write_native(problem, None)[1]).encode()
+                head = b"HTTP/1.1 %b\r\ncontent-type: application/json\r\nconnection: close\r\n" % status
+                self.transport.write(head + b"content-length: %d\r\n\r\n" % len(content) + content)
             self.transport.close()
 
     protocol: Any = ImpatientProtocol

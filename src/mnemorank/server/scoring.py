@@ -14,7 +14,7 @@ from mnemorank.memory import Memory
 from mnemorank.model import Model
 from mnemorank.ranking.calibrate import log_odds, logit, sigmoid
 from mnemorank.server.engine import Answer, Engine
-from mnemorank.server.limits import check_documents, check_query
+from mnemorank.server.limits import check_documents, check_instruction, check_query
 
 _EMPTY_LOGIT = float(logit(np.zeros(1))[0])
 _AT_ONCE = 16
@@ -54,6 +54,7 @@ async def judge(
     """
     engine: Engine = request.app.state.engine
     check_query(query, engine.settings)
+    check_instruction(instruction, engine.settings)
     check_documents(texts, engine.settings, field)
     _note_query(request, query)
     return await engine.run(
@@ -79,6 +80,7 @@ async def judge_pairs(
     by_query: dict[str, list[int]] = {}
     for position, (query, _) in enumerate(pairs):
         by_query.setdefault(query, []).append(position)
+    check_instruction(instruction, engine.settings)
     check_documents([text for _, text in pairs], engine.settings, fields[1])
     for query in by_query:
         check_query(query, engine.settings, fields[0])

@@ -86,6 +86,13 @@ class Settings:
                 "`mnemorank serve --keys FILE --new-key NAME`, or say --no-auth if something in front checks callers"
             )
 
+    def check_folders(self) -> None:
+        """Refuse to pass over a folder that is not there: it is misspelt, or not mounted."""
+        for name in ("registry", "models_dir"):
+            folder = getattr(self, name)
+            if folder is not None and not folder.is_dir():
+                raise InputError(f"{name}: there is no folder {folder}")
+
     def shown(self) -> dict[str, Any]:
         """The settings as JSON values, without secrets."""
         values = {name: str(value) if isinstance(value, Path) else value for name, value in asdict(self).items()}
@@ -162,6 +169,8 @@ def _from_file(path: Path) -> dict[str, Any]:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: not valid TOML: {error}") from None
     table = content.get("serve", content)
+    if not isinstance(table, dict):
+        raise InputError(f"{path}: serve: expected a table of settings, got {table!r:.60}")
     unknown = [name for name in table if name not in _TYPES]
     if unknown:
         raise InputError(f"{path}: {unknown[0]}: unknown setting; there are: {', '.join(_TYPES)}")

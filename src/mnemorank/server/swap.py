@@ -105,9 +105,11 @@ class ModelSlot:
         with self._swapping:
             try:
                 new = self._load(name)
-            except MnemorankError as error:
+            except Exception as error:  # whatever is wrong with it, the old one stays
                 self._metrics.swaps.labels("refused").inc()
-                logger.error("model refused", extra={"fields": {"model": str(name), "reason": str(error)}})
+                is_known = isinstance(error, MnemorankError)
+                fields = {"model": str(name), "reason": str(error)}
+                logger.error("model refused", exc_info=not is_known, extra={"fields": fields})
                 raise SwapError(f"the model was refused: {error}") from error
             self._put(new)
             self._metrics.swaps.labels("done").inc()

@@ -6,23 +6,26 @@ import logging
 import random
 import time
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from fastapi import Request
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field, PlainValidator, StrictFloat, StrictInt, WithJsonSchema
 
 from mnemorank import Fusion, Options, Ranking, Selection
+from mnemorank.errors import InputError
 from mnemorank.server.auth import Caller, Reader
 from mnemorank.server.engine import Answer, Engine
 from mnemorank.server.errors import DeadlineError, Problem
 from mnemorank.server.events import EventLog, describe, new_event_id
-from mnemorank.server.limits import check_count, check_query
+from mnemorank.server.limits import check_count, check_instruction, check_query
 from mnemorank.server.routes.shapes import Count, Flag, Text, dialect_router, errors
 from mnemorank.server.settings import Settings
 from mnemorank.server.swap import Served
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 MOST_COMPARISONS = 2_000_000
 _NO_TIME = 0.001
@@ -113,12 +116,21 @@ class MemoriesRequest(NativeShape):
 
     def options(self) -> Options:
         return Options(
-            fusion=Fusion(**self.fusion.model_dump()),
-            selection=Selection(**self.selection.model_dump()),
+            fusion=_made("fusion", Fusion, self.fusion),
+            selection=_made("selection", Selection, self.selection),
             first_stage=self.first_stage,
             supersede=self.supersede,
             limit=self.limit,
         )
+
+
+def _made(name: str, kind: type[T], shape: NativeShape) -> T:
+    """The library's own options; what it says is wrong with one is told by its full name."""
+    try:
+        return kind(**shape.model_dump())
+    except InputError as error:
+        field, _, _ = str(error).partition(":")
+        raise Problem(422, "invalid", f"{name}.{error}", field=f"{name}.{field}") from None
 
 
 class ModelShape(BaseModel):
@@ -200,6 +212,7 @@ async def rerank(request: Request, body: MemoriesRequest, caller: Reader) -> JSO
 
 def _check(body: MemoriesRequest, settings: Settings) -> None:
     check_query(body.query, settings)
+    check_instruction(body.instruction, settings)
     check_count(len(body.memories), settings, "memories")
     for position, memory in enumerate(body.memories):
         texts = {"": memory} if isinstance(memory, str) else memory

@@ -29,12 +29,14 @@ class SwapRequest(NativeShape):
     )
 
 
+@router.head("/health", include_in_schema=False)
 @router.get("/health")
 async def health() -> dict[str, str]:
     """The process is alive."""
     return {"status": "ok"}
 
 
+@router.head("/ready", include_in_schema=False)
 @router.get("/ready", responses=errors(ERROR_EXAMPLE))
 async def ready(request: Request) -> dict[str, str]:
     """A model is loaded, was probed, and is served."""
