@@ -186,13 +186,17 @@ def test_memories_with_the_same_id_are_ranked_and_reported(client):
     assert "occur more than once" in answer["warnings"][0]
 
 
-@pytest.mark.parametrize("key", [b"", b"Bearer", b"Basic abc", b"Bearer \xc3\xa9\xff", b"Bearer " + b"x" * 9000])
-def test_strange_keys_are_401_in_shape(start, tmp_path_factory, key):
+@pytest.fixture(scope="module")
+def guarded(start, tmp_path_factory):
     keys = tmp_path_factory.mktemp("keys") / "keys.toml"
     add_key(keys, "agent")
-    running = start(keys=keys)
+    return start(keys=keys)
+
+
+@pytest.mark.parametrize("key", [b"", b"Bearer", b"Basic abc", b"Bearer \xc3\xa9\xff", b"Bearer " + b"x" * 9000])
+def test_strange_keys_are_401_in_shape(guarded, key):
     for path in PATHS:
-        answer = running.client.post(path, json={}, headers=[(b"authorization", key)])
+        answer = guarded.client.post(path, json={}, headers=[(b"authorization", key)])
         assert answer.status_code == 401
         assert answer.headers["www-authenticate"] == "Bearer"
         check_shape(path, answer)

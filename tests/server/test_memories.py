@@ -112,7 +112,7 @@ def test_the_shape_to_the_letter(client):
         ({"query": " "}, "query", "is empty"),
         ({"top_k": 0}, "top_k", ""),
         ({"deadline_ms": -5}, "deadline_ms", ""),
-        ({"fusion": {"recency_weight": 7}}, "recency_weight", "from 0 to 1"),
+        ({"fusion": {"recency_weight": 7}}, "fusion.recency_weight", "from 0 to 1"),
         ({"fusion": {"recensy": "linear"}}, "fusion.recensy", "not permitted"),
         ({"topk": 3}, "topk", "not permitted"),
     ],
