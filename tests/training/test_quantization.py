@@ -10,10 +10,17 @@ from torch import nn
 from mnemorank import Model
 from mnemorank.data.records import read_lists
 from mnemorank.errors import InputError
+from mnemorank.scorers.inputs import InputWriter
+from mnemorank.templates import templates
+from mnemorank.training.adapters import HEADS
+from mnemorank.training.base import load_base
 from mnemorank.training.loading import parse_recipe
+from mnemorank.training.measuring import measure_model, model_in_training
+from mnemorank.training.network import build_network
 from mnemorank.training.quantization import SCALES, convert, prepare
 from mnemorank.training.recipe import Qat
 from mnemorank.training.run import train
+from mnemorank.training.saving import draft_manifest
 
 
 @pytest.fixture
@@ -78,3 +85,19 @@ def test_a_quantization_aware_training_ends_on_int4(tables, tmp_path, dev_lists)
     model = Model.load(tmp_path / "out", probe=False)
     tops = [float(np.array(e.labels)[np.argmax(model.score(e.query, e.memories).raw)]) for e in read_lists(dev_lists)]
     assert np.mean(tops) == outcome.results.to_dict()["hit@1"]["trained"][0]
+
+
+def test_the_base_is_measured_before_it_rounds(tables, tmp_path):
+    tables["train"]["steps"] = 1
+    plain = train(parse_recipe(tables), tmp_path / "plain").results.base["map"]
+    tables["qat"] = {"weights": "int4", "group_size": 32}
+    recipe = parse_recipe(tables)
+    assert np.array_equal(train(recipe, tmp_path / "rounding").results.base["map"], plain)
+
+    base = load_base(recipe.model, recipe.seed)
+    prepare(base.model, Qat("int4", group_size=32), skip=HEADS)
+    manifest = draft_manifest(recipe, base)
+    network = build_network(base.model, base.tokenizer, templates["pair"])
+    rounding = model_in_training(network, InputWriter(base.plain_tokenizer(), manifest), manifest)
+    dev = list(read_lists(recipe.dev.data[0].path))
+    assert not np.array_equal(measure_model(rounding, dev).values["map"], plain)

@@ -70,14 +70,18 @@ def train(
         torch.set_num_threads(recipe.threads)
     dev = _dev_examples(recipe)
     base = load_base(recipe.model, recipe.seed)
-    model = _trainable_model(base, recipe)
-    network = build_network(model, base.tokenizer, templates[recipe.model.template])
     manifest = draft_manifest(recipe, base)
     writer = InputWriter(base.plain_tokenizer(), manifest)
-    reader = model_in_training(network, writer, manifest)
+    template = templates[recipe.model.template]
     if dev and not (run.folder / _BASE).exists():
         say(f"measuring the base on {_extent(dev)}")
-    before, measuring = _measure_base(run.folder, lambda: measure_model(reader, dev).values) if dev else ({}, 0.0)
+        # Before anything is put on it: a base that rounds to INT4 is no longer the base.
+        plain = model_in_training(build_network(base.model, base.tokenizer, template), writer, manifest)
+        _measure_base(run.folder, lambda: measure_model(plain, dev).values)
+    before, measuring = _base_measured(run.folder) if dev else ({}, 0.0)
+    model = _trainable_model(base, recipe)
+    network = build_network(model, base.tokenizer, template)
+    reader = model_in_training(network, writer, manifest)
     start = _base_weights(network, base) if recipe.average.with_base else {}
     with stop_on_signals() as stop:
         course = Course(recipe, network, reader, writer, run.folder, dev, stop, base.fresh, report, say, measuring)
@@ -185,15 +189,17 @@ def _base_weights(network: Network, base: Base) -> dict[str, torch.Tensor]:
     return {name: weight.clone() for name, weight in trainable(network).items() if not is_fresh(name, base.fresh)}
 
 
-def _measure_base(folder: Path, measure: Callable[[], Mapping[str, Floats]]) -> tuple[dict[str, Floats], float]:
-    """The base's own scores, measured once a run, and how many seconds that took."""
-    path = folder / _BASE
-    if not path.exists():
-        started = time.monotonic()
-        values = {name: [None if np.isnan(v) else v for v in found] for name, found in measure().items()}
-        text = json.dumps({"seconds": time.monotonic() - started, "values": values})
-        write_whole(path, lambda partial: partial.write_text(text, encoding="utf-8"))
-    stored = json.loads(path.read_text(encoding="utf-8"))
+def _measure_base(folder: Path, measure: Callable[[], Mapping[str, Floats]]) -> None:
+    """Keep the base's own scores, measured once a run."""
+    started = time.monotonic()
+    values = {name: [None if np.isnan(v) else v for v in found] for name, found in measure().items()}
+    text = json.dumps({"seconds": time.monotonic() - started, "values": values})
+    write_whole(folder / _BASE, lambda partial: partial.write_text(text, encoding="utf-8"))
+
+
+def _base_measured(folder: Path) -> tuple[dict[str, Floats], float]:
+    """The base's own scores, and how many seconds it took to measure them."""
+    stored = json.loads((folder / _BASE).read_text(encoding="utf-8"))
     return {name: np.array(found, dtype=np.float64) for name, found in stored["values"].items()}, stored["seconds"]
 
 
