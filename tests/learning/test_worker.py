@@ -70,7 +70,7 @@ def begin(root: Path):
 
 
 @pytest.mark.timeout(600)
-def test_a_kill_at_any_step_leaves_a_valid_model_and_the_run_goes_on(root):
+def test_a_kill_or_a_full_disk_leaves_a_valid_model_and_the_run_goes_on(root):
     run = begin(root)
     script = Path(__file__).with_name("killed_worker.py")
     done = subprocess.run(
@@ -78,7 +78,10 @@ def test_a_kill_at_any_step_leaves_a_valid_model_and_the_run_goes_on(root):
         env={**os.environ, "OMP_NUM_THREADS": "1", STORE_VARIABLE: str(root / "events.db")},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
-    told = [json.loads(line) for line in done.stdout.splitlines()]
+    full, *told = (json.loads(line) for line in done.stdout.splitlines())
+    assert (full["state"], full["current"], full["scores"]) == ("failed", "0001", True), full
+    assert full["error"], "a full disk is told"
+    assert not full["left"], "what a failed run wrote is removed"
     steps = [one["step"] for one in told[:-1]]
     for wanted in ("run: train", "train: step 2", "run: export", "add: rename", "evaluate: record", "promote: swap"):
         assert wanted in steps, steps
@@ -140,6 +143,23 @@ def test_deleted_examples_leave_the_files_of_a_waiting_run(root):
         assert [json.loads(line)["id"] for line in path.read_text().splitlines()] == [
             json.loads(line)["id"] for line in before[1:]
         ]
+
+
+def test_a_deletion_while_a_model_trains_is_recorded_for_that_model(root, tiny_world_base):
+    run = begin(root)
+    with Loop(root) as loop:
+        loop.forget("event", "0", "default")
+        loop.forget("event", "1", "default")
+        assert loop.status()["deletions_since_training"] == {}, "there is no model yet"
+        version = loop.registry.add(tiny_world_base, facts={"run": run.id})
+        known = examples.trained_on(loop.store.database, f"run:{run.id}")
+        examples.record_training(loop.store.database, version.name, known)
+        trained = sum(f"feedback-{number}" in known for number in (0, 1))
+        assert loop.status()["deletions_since_training"] == {version.name: trained}
+        gone = next(one for one in sorted(known) if one not in ("feedback-0", "feedback-1"))
+        done = loop.forget("event", gone.removeprefix("feedback-"), "default")
+        assert done.models == {f"run:{run.id}": 1, version.name: 1}
+        assert loop.status()["deletions_since_training"] == {version.name: trained + 1}
 
 
 def test_the_command_line_drives_the_loop(root, capsys):
