@@ -8,7 +8,7 @@ from mnemorank.manifest import Manifest
 from mnemorank.memory import Memory
 from mnemorank.model import Model
 from mnemorank.scorers.inputs import InputWriter
-from mnemorank.training.examples import prepare
+from mnemorank.training.examples import prepare, that_fit
 from mnemorank.training.measuring import NetworkScorer
 from tests.conftest import build_tokenizer
 
@@ -41,6 +41,17 @@ def test_a_long_memory_is_read_by_the_window_that_fits_the_query(reader):
     assert data.windowed == 1
     assert "ruby works at aurora" in data.lists[0].passages[0].text
     assert data.lists[0].passages[0].length <= reader.scorer.room("where does ruby work")
+
+
+def test_questions_that_leave_no_room_are_left_out_and_counted():
+    writer = InputWriter(build_tokenizer(), Manifest("x", max_length=40))
+    fits, long = example(("a cat", 1.0)), example(("a cat", 1.0), query="where does ruby work now " * 8, name="2")
+    said = []
+    assert that_fit([fits, long], writer, said.append, "train") == [fits]
+    assert said == ["train: left out 1 of 2, questions too long for max_length 40"]
+    with pytest.raises(InputError, match="no question leaves room for a memory in 40 tokens"):
+        that_fit([long], writer, said.append, "train")
+    assert that_fit([], writer, said.append, "dev") == []
 
 
 def test_no_examples(reader):

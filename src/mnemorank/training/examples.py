@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from mnemorank.data.distill import teacher_score
@@ -12,6 +12,7 @@ from mnemorank.errors import InputError
 from mnemorank.formats import format_memory
 from mnemorank.model import Model
 from mnemorank.scorers.base import Passage
+from mnemorank.scorers.inputs import InputWriter
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +70,30 @@ def prepare(examples: Sequence[Example], model: Model, *, ranking: bool) -> Read
     if not any(label > 0 for ready in lists for label in ready.labels):
         raise InputError("data: every label is 0; there is nothing to learn")
     return ReadyData(tuple(lists), windowed, dropped)
+
+
+def that_fit(examples: Sequence[Example], writer: InputWriter, say: Callable[[str], None], what: str) -> list[Example]:
+    """The examples whose questions leave room for a memory; how many do not is said.
+
+    :param what: what errors and messages call the examples.
+    """
+    fitting = [example for example in examples if _fits(example.query, writer)]
+    left_out = len(examples) - len(fitting)
+    if left_out and not fitting:
+        raise InputError(
+            f"{what}: no question leaves room for a memory in {writer.max_length} tokens: model.max_length"
+        )
+    if left_out:
+        say(f"{what}: left out {left_out} of {len(examples)}, questions too long for max_length {writer.max_length}")
+    return fitting
+
+
+def _fits(query: str, writer: InputWriter) -> bool:
+    try:
+        writer.room(query)
+    except InputError:
+        return False
+    return True
 
 
 def check_labels(examples: Iterable[Example], format_name: str) -> None:

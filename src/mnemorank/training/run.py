@@ -26,6 +26,7 @@ from mnemorank.training.averaging import mix
 from mnemorank.training.base import Base, load_base
 from mnemorank.training.card import write_card
 from mnemorank.training.checkpoints import put_weights, trainable, write_whole
+from mnemorank.training.examples import that_fit
 from mnemorank.training.interruption import stop_on_signals
 from mnemorank.training.measuring import Floats, measure_bm25, measure_model, model_in_training
 from mnemorank.training.network import Network, build_network
@@ -73,6 +74,7 @@ def train(
     manifest = draft_manifest(recipe, base)
     writer = InputWriter(base.plain_tokenizer(), manifest)
     template = templates[recipe.model.template]
+    dev = that_fit(dev, writer, say, "dev")
     if dev and not (run.folder / _BASE).exists():
         say(f"measuring the base on {_extent(dev)}")
         # Before anything is put on it: a base that rounds to INT4 is no longer the base.

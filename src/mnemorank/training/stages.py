@@ -15,7 +15,7 @@ from mnemorank.model import Model
 from mnemorank.scorers.inputs import InputWriter
 from mnemorank.training.batches import Batches, Draws
 from mnemorank.training.checkpoints import load_weights, save_weights, trainable, write_whole
-from mnemorank.training.examples import ReadyData, prepare
+from mnemorank.training.examples import ReadyData, prepare, that_fit
 from mnemorank.training.feature_noise import NoisyFeatures
 from mnemorank.training.interruption import InterruptedTrainingError, StopRequest
 from mnemorank.training.measuring import measure_model
@@ -59,9 +59,11 @@ def run_stages(course: Course) -> None:
             course.notes.append(json.loads(note.read_text(encoding="utf-8")))
             continue
         course.say(f"{stage.name}: reading {', '.join(source.name or source.path.name for source in stage.data)}")
-        examples = load_mix(stage.data, course.recipe.seed)
+        found = load_mix(stage.data, course.recipe.seed)
+        examples = that_fit(found, course.writer, course.say, stage.name)
         ready = prepare(examples, course.model, ranking=ranks_only(stage.loss))
         course.notes.append(_note(stage, ready) | {"leaks": len(find_leaks(examples, course.dev))})
+        course.notes[-1]["too_long"] = len(found) - len(examples)
         _run_stage(course, number, stage, ready)
         text = json.dumps(course.notes[-1])
         write_whole(note, lambda path, text=text: path.write_text(text, encoding="utf-8"))  # type: ignore[misc]
