@@ -96,6 +96,8 @@ def test_a_held_out_example_holds_all_that_was_shown():
     found = {c.memory.text: (c.label, c.weight) for c in mined.example.candidates}
     assert found == {"beta": (1.0, 1.0), "alpha": (0.0, 1.0), "gamma": (0.0, 0.0), "delta": (0.0, 0.0)}
     assert ("text", "h-delta") in mined.sources
+    (top,) = mine([feedback(("click", 0), query=query)], FLAT).examples
+    assert sorted(c.memory.text for c in top.example.candidates) == ["alpha", "beta", "delta", "gamma"], "each once"
     (cut,) = mine([feedback(("click", 1), query=query)], FLAT, MiningRules(unjudged=1)).examples
     assert [c.memory.text for c in cut.example.candidates] == ["beta", "alpha", "gamma"]
 

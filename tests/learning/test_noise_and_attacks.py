@@ -142,7 +142,7 @@ class Aimless(world.User):
 
 
 def test_noise_promotes_nothing_in_at_least_19_of_20_runs(base):
-    seen = pages(base, 1000, 150)
+    seen = pages(base, 1000, 180)
     guards = {"general": world.general_examples(203, 10)}
     promoted, gained = [], []
     for run in range(20):
@@ -160,7 +160,7 @@ def test_noise_promotes_nothing_in_at_least_19_of_20_runs(base):
 def test_honest_users_do_get_a_better_model_through_the_same_gate(base, guards):
     users = [world.User(f"user{i}", random.Random(i)) for i in range(20)]
     mined = mined_from(sessions(pages(base, 7, 200), users))
-    candidate = tuned(base, mined, seed=1, replay=world.general_examples(300, 40))
+    candidate = tuned(base, mined, seed=1, replay=world.general_examples(300, 120))
     decision = asks_the_gate(base, candidate, mined, guards)
     assert decision.promote, decision.reasons
     wishes = {"feedback": world.preference_examples(55, 40)}

@@ -80,7 +80,8 @@ def mine(
             wrong = easy_negatives(tenant, latest.query or "", rings.get(tenant, ()), judged, rules.easy_negatives)
         split = split_of(latest.query or "", rules.held_out)
         if split == HELD_OUT:
-            wrong = [*wrong, *_unjudged(asked.shown[tenant, key], pool, lookup, judged, rules.unjudged)]
+            known = {*judged, *(entry.text_hash for entry in wrong)}
+            wrong = [*wrong, *_unjudged(asked.shown[tenant, key], pool, lookup, known, rules.unjudged)]
         if not wrong:
             dropped["queries without a negative"] += 1
             continue
