@@ -380,3 +380,20 @@ def test_records_of_the_callers_own_making_are_checked(reranker):
 def test_memories_come_back_whole_as_dicts(reranker):
     (record,) = reranker.rerank(QUERY, [Memory("ruby", id="7", occurred_start=Moment(2024))]).as_dicts()
     assert (record["id"], record["occurred_start"]) == ("7", "2024")
+
+
+def test_the_first_stage_counts_more_where_only_windows_were_read(tiny_onnx):
+    model = Model.load(tiny_onnx)
+    stage = FirstStage(weight=0.5, in_part=2.0)
+    reranker = Reranker(replace(model, manifest=replace(model.manifest, first_stage=stage)))
+
+    def weight(texts):
+        memories = [{"text": text, "score": number} for number, text in enumerate(texts)]
+        results = reranker.rerank("Where does Ruby work?", memories, explain=True).results
+        evidence = max(result.factors["first_stage"] for result in results)
+        return evidence / (len(texts) / 10 * (len(texts) - 1) / 2 / np.std(np.arange(len(texts))))
+
+    short, long = "Ruby works at Aurora.", "Ruby works at Aurora. " * 200
+    assert weight([short] * 4) == pytest.approx(0.5)
+    assert weight([long] * 4) == pytest.approx(2.0)
+    assert weight([short, long] * 2) == pytest.approx(1.25)

@@ -31,10 +31,20 @@ class Calibration:
 
 @dataclass(frozen=True, slots=True)
 class FirstStage:
-    """How much the retriever's score counts: log-odds added per standard deviation above the pool's mean."""
+    """How much the retriever's score counts: log-odds added per standard deviation above the pool's mean.
+
+    :param in_part: the weight for memories of which the model read only some windows, since the first stage saw them
+        whole; None for the same.
+    """
 
     weight: float = 0.0
     method: str = "score"
+    in_part: float | None = None
+
+    def weight_for(self, share_in_part: float) -> float:
+        """:param share_in_part: of the pool's memories, those read in windows."""
+        in_part = self.weight if self.in_part is None else self.in_part
+        return self.weight + share_in_part * (in_part - self.weight)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +167,7 @@ _CHECKS: dict[str, tuple[str, Callable[[object], bool]]] = {
     "calibration.bias": ("a number", _number(-1e6, 1e6)),
     "first_stage.weight": ("a number from 0", _number(0, 1e3)),
     "first_stage.method": ("score or rank", lambda value: value in ("score", "rank")),
+    "first_stage.in_part": ("a number from 0, or null", lambda value: value is None or _number(0, 1e3)(value)),
     "windows.tokens": ("a whole number from 8, or null", lambda value: value is None or _count(8)(value)),
     "windows.overlap": ("a number from 0 to 0.9", _number(0, 0.9)),
     "windows.most": ("a whole number from 1", _count(1)),

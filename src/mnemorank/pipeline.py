@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mnemorank.errors import InputError
-from mnemorank.manifest import FirstStage, Manifest
+from mnemorank.manifest import Manifest
 from mnemorank.memory import Memory
 from mnemorank.model import Scored, Scoring
 from mnemorank.moment import Moment
@@ -121,11 +121,10 @@ class Pipeline:
         model_odds = log_odds(scored.raw, manifest.score_kind, manifest.calibration)
         stated = manifest.first_stage
         fusion = self.options.fusion
-        stage = FirstStage(
-            stated.weight if fusion.first_stage_weight is None else fusion.first_stage_weight,
-            fusion.first_stage_method or stated.method,
-        )
-        added = evidence(self.first_stage, stage.weight, stage.method)
+        weight = fusion.first_stage_weight
+        if weight is None:
+            weight = stated.weight_for(_share_in_part(scored))
+        added = evidence(self.first_stage, weight, fusion.first_stage_method or stated.method)
         odds = model_odds + added
         return odds, {"model": sigmoid(model_odds), "first_stage": added, "links": self._links(scored, odds)}
 
@@ -205,6 +204,12 @@ class Pipeline:
                 )
             )
         return tuple(results)
+
+
+def _share_in_part(scored: Scored) -> float:
+    """The share of the scored memories of which only windows were read."""
+    found = [window is not None for window, raw in zip(scored.matched, scored.raw, strict=True) if np.isfinite(raw)]
+    return sum(found) / len(found) if found else 0.0
 
 
 def _given_scores(pool: Sequence[Memory]) -> Floats:
