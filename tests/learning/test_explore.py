@@ -2,6 +2,7 @@ import random
 from collections import Counter
 
 import pytest
+from learning_server import serving
 
 from mnemorank import InputError, Memory
 from mnemorank.learning.explore import explore, swap_neighbours
@@ -48,3 +49,16 @@ def test_a_ranking_keeps_its_ranks_in_step():
     assert moved
     assert all(result.rank_change == 1 + int(result.text) - result.rank for result in ranking)
     assert [chance < 0.5 for chance in chances] == [result.rank != int(result.text) for result in ranking]
+
+
+def test_a_seed_draws_the_same_at_every_start(tmp_path, tiny_onnx):
+    def orders(seed: int) -> list[list[int]]:
+        with serving(model=str(tiny_onnx), store=str(tmp_path / "e.db"), explore=0.5, explore_seed=seed) as client:
+            body = {"query": "ruby", "memories": [f"{'ruby ' * (9 - i)}cat" for i in range(8)]}
+            answers = [client.post("/v1/memories/rerank", json=body).json() for _ in range(6)]
+        return [[result["index"] for result in answer["results"]] for answer in answers]
+
+    first = orders(1)
+    assert orders(1) == first
+    assert orders(2) != first
+    assert len({tuple(order) for order in first}) > 1
