@@ -74,6 +74,7 @@ def test_the_folder_is_a_whole_artefact_with_a_record(trained):
 
     assert {"model.safetensors", "config.json", "tokenizer.json", "README.md"} <= set(artefact.manifest.files)
     assert artefact.manifest.family == "torch"
+    assert len({path.stat().st_mode for path in outcome.output.iterdir() if path.is_file()}) == 1
     assert record["seed"] == 1
     assert record["versions"]["torch"] == torch.__version__
     assert [entry["use"] for entry in record["data"]] == ["train", "dev"]

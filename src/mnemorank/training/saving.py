@@ -39,7 +39,10 @@ def save_artefact(
             metadata = {"bits": str(grid.bits), "group_size": str(grid.group_size)}
             save_file(grid.scales, folder / SCALES, metadata=metadata)
         (folder / CARD).write_text(card, encoding="utf-8")
-        names = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+        files = [path for path in folder.rglob("*") if path.is_file()]
+        for path in files:  # safetensors leaves its files to their owner alone, whatever the umask
+            path.chmod((folder / CARD).stat().st_mode)
+        names = sorted(str(path.relative_to(folder)) for path in files)
         written = write_manifest(folder, manifest, names)
     (output / MANIFEST).unlink(missing_ok=True)
     for path in sorted((output / "finished").iterdir(), key=lambda path: path.name == MANIFEST):
