@@ -12,6 +12,7 @@ Nothing else should run on the machine. Needs `pip install sentence-transformers
 from __future__ import annotations
 
 import argparse
+import gzip
 import json
 import random
 import shutil
@@ -35,7 +36,7 @@ def make_pairs(tokenizer_file: Path, queries: int, per_query: int = 100) -> list
     tokenizer = Tokenizer.from_file(str(tokenizer_file))
     tokenizer.no_truncation()
     tokenizer.no_padding()
-    lines = (files("mnemorank") / "datasets/dated/train.jsonl").read_text(encoding="utf-8").splitlines()
+    lines = gzip.decompress((files("mnemorank") / "datasets/dated/train.jsonl.gz").read_bytes()).decode().splitlines()
     records = [json.loads(line) for line in lines]
     sentences = sorted({side["text"] for record in records for side in (record["positive"], record["negative"])})
     asked = sorted({record["query"] for record in records})

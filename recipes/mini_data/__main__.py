@@ -2,8 +2,9 @@
 
     MNEMORANK_DATA=/path/to/data python recipes/mini_data /path/to/lists
 
-Reads 2WikiMultiHopQA and the training questions of LongMemEval-S from MNEMORANK_DATA and writes, in the `lists` format:
-wiki, bridge, ict, title (paragraphs), lme, reply, said (dialogue) and synth (dated facts by template). The same seed
+Reads 2WikiMultiHopQA, RealMem and the training questions of LongMemEval-S from MNEMORANK_DATA and writes, in the
+`lists` format: wiki, bridge, ict, title (paragraphs), lme, reply, said (dialogue), synth (dated facts by template),
+passages, personas, hops (what we wrote ourselves, in `own/`) and realmem (fewer wrong memories a list). The same seed
 gives the same files.
 """
 
@@ -18,7 +19,9 @@ from pathlib import Path
 
 import dates
 import dialogue
+import narrowed
 import paragraphs
+import written
 from shared import MadeList
 
 
@@ -41,6 +44,8 @@ def main() -> None:
     arguments.output.mkdir(parents=True, exist_ok=True)
     made = {"synth": dates.make(20000, random.Random(5))}
     made |= dialogue.make(data / "longmemeval" / "longmemeval_s_train.json.gz", random.Random(arguments.seed))
+    made |= written.make()
+    made["realmem"] = narrowed.make(data / "lists" / "realmem.train.jsonl.gz", random.Random(arguments.seed))
     made |= paragraphs.make(data / "2wiki" / "2wikimultihop.json.gz", random.Random(arguments.seed))
     for name, lists in made.items():
         write(arguments.output, name, lists[: arguments.limit])

@@ -13,8 +13,9 @@ from typing import IO, Any
 from mnemorank.errors import InputError, MissingExtraError
 
 
-def open_text(path: Path) -> IO[str]:
+def open_text(path: str | Path) -> IO[str]:
     """Open a file for reading as UTF-8, unpacking `.gz` and `.zst`."""
+    path = Path(path)
     try:
         if path.suffix == ".gz":
             return gzip.open(path, "rt", encoding="utf-8")
@@ -33,7 +34,7 @@ def _open_zst(path: Path) -> IO[str]:
     return io.TextIOWrapper(zstandard.ZstdDecompressor().stream_reader(path.open("rb")), encoding="utf-8")
 
 
-def read_json_lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+def read_json_lines(path: str | Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """Each object of a JSON Lines file with where it stands (`file:line`), for errors. Blank lines are passed over."""
     with open_text(path) as stream:
         number = 0

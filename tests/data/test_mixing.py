@@ -116,6 +116,19 @@ def test_contradictions_are_named(tmp_path):
     assert len(list(read_examples(write(tmp_path / "dated.jsonl", dated)))) == 1
 
 
+def test_contradictions_can_be_dropped_where_they_are_wrong(tmp_path):
+    rows = [
+        {"query": "q", "candidates": [{"text": "a", "label": 1}, {"text": "b", "label": 0}]},
+        {"query": "q", "candidates": [{"text": "b", "label": 1}, {"text": "a", "label": 0}, {"text": "c", "label": 0}]},
+        {"query": "p", "candidates": [{"text": "c", "label": 1}, {"text": "a", "label": 0}]},
+    ]
+    path = write(tmp_path / "lists.jsonl", rows)
+    examples = load_mix([{"path": path, "contradictions": "drop"}], 1)
+    assert [[memory.text for memory in example.memories] for example in examples] == [["a"], ["b", "c"], ["c", "a"]]
+    with pytest.raises(InputError, match="contradictions: expected error or drop, got 'maybe'"):
+        load_mix([{"path": path, "contradictions": "maybe"}], 1)
+
+
 def test_empty_and_unknown_files_are_named(tmp_path):
     empty = write(tmp_path / "empty.jsonl", [])
     with pytest.raises(InputError, match=r"empty\.jsonl: holds no example"):

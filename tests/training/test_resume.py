@@ -146,6 +146,17 @@ def test_a_full_disk_leaves_the_last_checkpoint_whole(long_tables, tmp_path, unb
     assert_same(unbroken, weights(output))
 
 
+def test_a_run_that_never_began_is_no_obstacle(long_tables, tmp_path):
+    path = Path(long_tables["data"][0]["path"])
+    whole = path.read_text()
+    path.write_text("not json")
+    with pytest.raises(InputError):
+        train(parse_recipe(long_tables), tmp_path / "out")
+    path.write_text(whole)
+    with pytest.raises(InterruptedTrainingError):
+        train(parse_recipe(long_tables), tmp_path / "out", report=interrupt_at(2))
+
+
 def test_another_recipe_or_other_data_cannot_be_resumed(long_tables, tmp_path):
     output = tmp_path / "out"
     with pytest.raises(InterruptedTrainingError):

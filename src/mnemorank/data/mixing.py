@@ -9,10 +9,13 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from mnemorank.data.benchmarks import loaders
-from mnemorank.data.records import Example, read_graded, read_lists, read_triplets, triplet_examples
+from mnemorank.data.records import Candidate, Example, read_graded, read_lists, read_triplets, triplet_examples
 from mnemorank.data.splits import is_held_out
 from mnemorank.errors import InputError
 from mnemorank.files import read_json_lines
+
+CONTRADICTIONS = ("error", "drop")
+_Asked = tuple[str, ...]
 
 
 class SourceLike(Protocol):
@@ -34,6 +37,8 @@ class SourceLike(Protocol):
     def dev_share(self) -> float: ...
     @property
     def negatives(self) -> dict[str, Any] | None: ...
+    @property
+    def contradictions(self) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +53,8 @@ class Source:
     :param split: `train` or `dev`: only that part of the file, split by group; None for all of it.
     :param dev_share: the share of groups that `dev` gets.
     :param negatives: options of `mnemorank.data.negatives.mine`, to add hard negatives from the file's own texts.
+    :param contradictions: what to do where a question's memory is right in one place and wrong in another: `error`, or
+        `drop` to leave it out where it is wrong.
     """
 
     path: Path
@@ -58,6 +65,7 @@ class Source:
     split: str | None = None
     dev_share: float = 0.1
     negatives: dict[str, Any] | None = None
+    contradictions: str = "error"
 
     def __post_init__(self) -> None:
         where = f"source {self.name or self.path}"
@@ -69,6 +77,8 @@ class Source:
             raise InputError(f"{where}: split: expected train or dev, got {self.split!r}")
         if not 0 < self.dev_share < 1:
             raise InputError(f"{where}: dev_share: expected a number between 0 and 1, got {self.dev_share!r}")
+        if self.contradictions not in CONTRADICTIONS:
+            raise InputError(f"{where}: contradictions: expected error or drop, got {self.contradictions!r}")
 
     @classmethod
     def of(cls, table: Mapping[str, Any]) -> Source:
@@ -97,7 +107,8 @@ def load_mix(sources: Sequence[SourceLike | Mapping[str, Any]], seed: int) -> li
 def load_source(source: SourceLike) -> list[Example]:
     """The examples of one source, its own part of the file only."""
     name = source.name or source.path.name
-    examples = [replace(example, source=name) for example in read_examples(source.path, source.format)]
+    found = read_examples(source.path, source.format, source.contradictions)
+    examples = [replace(example, source=name) for example in found]
     if source.split is None:
         return examples
     wanted = source.split == "dev"
@@ -107,15 +118,17 @@ def load_source(source: SourceLike) -> list[Example]:
     return chosen
 
 
-def read_examples(path: Path, format: str = "auto") -> Iterator[Example]:
+def read_examples(path: Path, format: str = "auto", contradictions: str = "error") -> Iterator[Example]:
     """Read a file of any format, checked for pairs that are labelled both right and wrong.
 
     :param format: `triplets`, `lists`, `graded`, a benchmark task, or `auto` for our three.
+    :param contradictions: `error`, or `drop` to leave such a memory out where it is called wrong.
     """
     if format == "auto":
         format = _format_of(path)
     is_empty = True
-    for example in _checked(_read(path, format), path):
+    found = _read(path, format)
+    for example in _checked(found, path) if contradictions == "error" else _without_contradictions(found):
         is_empty = False
         yield example
     if is_empty:
@@ -146,23 +159,33 @@ def _format_of(path: Path) -> str:
 
 def _checked(examples: Iterator[Example], path: Path) -> Iterator[Example]:
     """The examples as they are; an error where a question's memory is right in one place and wrong in another."""
-    seen: dict[tuple[object, ...], tuple[float, str]] = {}
+    seen: dict[_Asked, tuple[float, str]] = {}
     for example in examples:
         for candidate in example.candidates:
-            memory = candidate.memory
-            key = (
-                example.query,
-                str(example.query_time),
-                memory.text,
-                *(str(date) for date in (memory.occurred_start, memory.occurred_end, memory.mentioned_at)),
-            )
-            label, first = seen.setdefault(key, (candidate.label, example.id))
+            label, first = seen.setdefault(_asked(example, candidate), (candidate.label, example.id))
             if {label, candidate.label} == {0.0, 1.0}:
                 raise InputError(
                     f"{path}: example {example.id}: contradicts example {first}: for the query {example.query!r:.60} "
-                    f"the memory {memory.text!r:.60} is labelled both 0 and 1"
+                    f"the memory {candidate.memory.text!r:.60} is labelled both 0 and 1; mend the file, or leave it "
+                    'out where it is wrong with contradictions = "drop"'
                 )
         yield example
+
+
+def _without_contradictions(examples: Iterator[Example]) -> Iterator[Example]:
+    """The examples without the memories that are called wrong here and right elsewhere for the same question."""
+    everything = list(examples)
+    right = {_asked(e, candidate) for e in everything for candidate in e.candidates if candidate.label == 1.0}
+    for example in everything:
+        kept = tuple(c for c in example.candidates if c.label > 0 or _asked(example, c) not in right)
+        # The positions that `pairs` names hold only where nothing was left out.
+        yield example if len(kept) == len(example.candidates) else replace(example, candidates=kept, pairs=())
+
+
+def _asked(example: Example, candidate: Candidate) -> _Asked:
+    memory = candidate.memory
+    dates = memory.occurred_start, memory.occurred_end, memory.mentioned_at
+    return (example.query, str(example.query_time), memory.text, *(str(date) for date in dates))
 
 
 def _mined(examples: list[Example], source: SourceLike, seed: int) -> list[Example]:

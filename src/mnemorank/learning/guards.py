@@ -12,11 +12,12 @@ from mnemorank.learning.golden import read_any
 from mnemorank.learning.identity import digest
 
 _DISTRACTORS = 14
+_SHIPPED = {"train": "train.jsonl.gz", "dev": "dev.jsonl", "test": "test.jsonl"}
 
 
 def shipped(name: str) -> Path:
     """A file of our own dated triplets: `train`, `dev` or `test`."""
-    return Path(str(files("mnemorank") / "datasets" / "dated" / f"{name}.jsonl"))
+    return Path(str(files("mnemorank") / "datasets" / "dated" / _SHIPPED[name]))
 
 
 def guard_sets(general: Path | None = None, dated: Path | None = None) -> dict[str, list[Example]]:

@@ -30,6 +30,7 @@ class Training:
     :param base: a torch folder to train from where the current version has none and none can be made of its ONNX file.
     :param replay: examples trained on beside the feedback, against forgetting; our own dated triplets by default.
     :param replay_weight: how often a replayed example comes up, relative to one of the feedback.
+    :param replay_most: the most examples replayed, drawn by the recipe's seed; None for twice the feedback's.
     :param least_examples: below which nothing is trained.
     :param quantize: how the candidate is exported: `int8`, `int8-static`, `int4` or `none`.
     :param nice: how far the training stands back for everything else on the machine, 0 to 19.
@@ -42,6 +43,7 @@ class Training:
     base: str | None = None
     replay: Path | None = None
     replay_weight: float = 1.0
+    replay_most: int | None = None
     least_examples: int = 20
     quantize: str = "int8"
     threads: int = 1
@@ -61,6 +63,8 @@ class Training:
                 raise InputError(f"{name}: expected a whole number from {low} to {high}, got {getattr(self, name)}")
         if not self.replay_weight >= 0:
             raise InputError(f"replay_weight: expected a number from 0, got {self.replay_weight}")
+        if self.replay_most is not None and self.replay_most < 1:
+            raise InputError(f"replay_most: expected a number from 1, got {self.replay_most}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from mnemorank.data.mixing import CONTRADICTIONS
 from mnemorank.errors import InputError
 from mnemorank.formats import formats
 from mnemorank.templates import templates
@@ -28,6 +29,8 @@ class Source:
     :param split: `train` or `dev`: only that part of the file, split by group; None for all of it.
     :param dev_share: the share of groups that `dev` gets.
     :param negatives: options for mining hard negatives from the file's own texts; see `mnemorank.data.negatives`.
+    :param contradictions: where a question's memory is right in one place and wrong in another: `error`, or `drop` to
+        leave it out where it is wrong.
     """
 
     path: Path
@@ -38,10 +41,12 @@ class Source:
     split: str | None = None
     dev_share: float = 0.1
     negatives: dict[str, Any] | None = None
+    contradictions: str = "error"
 
     def __post_init__(self) -> None:
         positive(self, "weight")
         at_least(self, "cap", 1)
+        one_of(self, "contradictions", CONTRADICTIONS)
         one_of(self, "split", (None, "train", "dev"))
         between(self, "dev_share", 0, 1)
 

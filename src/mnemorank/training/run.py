@@ -128,7 +128,9 @@ def _open_run(recipe: Recipe, output: Path, resume: bool) -> _Run:
     record = run_record(recipe)
     now = {"recipe": recipe.to_dict(), "data": record["data"]}
     path = folder / "run.json"
-    if not path.exists():
+    # A run that ended before its first checkpoint (a fault in the data, say) left nothing to go on with.
+    has_begun = any(folder.glob("*/checkpoint-*"))
+    if not path.exists() or not (resume or has_begun):
         if resume:
             raise InputError(f"--resume: {output} holds no unfinished run")
         if (output / MANIFEST).exists():

@@ -1,0 +1,53 @@
+"""Lists from what we wrote ourselves: topics with passages and questions, people with memories and turns of a chat."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from shared import MadeList
+
+from mnemorank.ranking.lexical import bm25
+
+OWN = Path(__file__).parent / "own"
+# Of a person's memories, those that share the most words with the turn: the rest teach nothing.
+MOST_WRONG = 12
+
+
+def make() -> dict[str, list[MadeList]]:
+    return {
+        "passages": [made for topic in _read("passages") for made in _questions(topic)],
+        "personas": [made for persona in _read("personas") for made in _turns(persona)],
+        "hops": [made for group in _read("hops") for made in _hops(group)],
+    }
+
+
+def _read(name: str) -> Iterator[dict[str, Any]]:
+    with gzip.open(OWN / f"{name}.jsonl.gz", "rt", encoding="utf-8") as stream:
+        yield from map(json.loads, stream)
+
+
+def _questions(topic: dict[str, Any]) -> Iterator[MadeList]:
+    for question in topic["questions"]:
+        right = topic["passages"][question["right"]]
+        yield MadeList(question["query"], [right], [text for text in topic["passages"] if text != right])
+
+
+def _turns(persona: dict[str, Any]) -> Iterator[MadeList]:
+    memories = persona["memories"]
+    for turn in persona["turns"]:
+        right = [memories[i] for i in turn["right"]]
+        known = [memory for memory in memories if memory["occurred_start"] <= turn["query_time"]]
+        wrong = [memory for memory in known if memory not in right]
+        shared = bm25(turn["query"], [memory["text"] for memory in wrong])
+        yield MadeList(turn["query"], right, [wrong[i] for i in (-shared).argsort(kind="stable")[:MOST_WRONG]])
+
+
+def _hops(group: dict[str, Any]) -> Iterator[MadeList]:
+    texts = [f"{paragraph['title']}: {paragraph['text']}" for paragraph in group["paragraphs"]]
+    for question in group["questions"]:
+        wrong = [text for i, text in enumerate(texts) if i not in question["right"]]
+        yield MadeList(question["query"], [texts[i] for i in question["right"]], wrong)

@@ -1,0 +1,33 @@
+"""What the loop sets in its recipe."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from mnemorank import InputError
+from mnemorank.learning.candidate import recipe_changes
+from mnemorank.learning.registry import Version
+from mnemorank.learning.settings import Training
+from mnemorank.training.loading import load_recipe
+
+
+def sources(tiny_onnx, tmp_path, settings: Training, examples: int):
+    feedback = tmp_path / "feedback.jsonl"
+    feedback.write_text("{}")
+    parent = Version("0001", Path(tiny_onnx), time.time())
+    recipe = load_recipe("feedback", recipe_changes(settings, tmp_path, parent, feedback, examples))
+    return {source.name: source for source in recipe.stage[0].data}
+
+
+def test_replay_is_in_proportion_to_the_feedback(tiny_onnx, tmp_path):
+    found = sources(tiny_onnx, tmp_path, Training(), examples=40)
+    assert found["feedback"].cap is None
+    assert found["replay"].cap == 80
+
+
+def test_replay_can_be_bounded_or_left_out(tiny_onnx, tmp_path):
+    assert sources(tiny_onnx, tmp_path, Training(replay_most=7), examples=40)["replay"].cap == 7
+    assert "replay" not in sources(tiny_onnx, tmp_path, Training(replay_weight=0), examples=40)
+    with pytest.raises(InputError, match="replay_most: expected a number from 1, got 0"):
+        Training(replay_most=0)
