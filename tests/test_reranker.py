@@ -1,6 +1,7 @@
 import asyncio
 import json
 import math
+import re
 import shutil
 from dataclasses import replace
 
@@ -247,7 +248,6 @@ def test_an_empty_pool_is_an_empty_ranking(reranker):
         ({"query": ""}, "query"),
         ({"query": "  "}, "query"),
         ({"query": None}, "query"),
-        ({"query": "ruby " * 100}, "query"),
         ({"top_k": 0}, "top_k"),
         ({"top_k": "5"}, "top_k"),
         ({"deadline_ms": 0}, "deadline_ms"),
@@ -394,3 +394,20 @@ def test_the_first_stage_counts_more_where_only_windows_were_read(tiny_onnx):
     assert weight([short] * 4) == pytest.approx(0.5)
     assert weight([long] * 4) == pytest.approx(2.0)
     assert weight([short, long] * 2) == pytest.approx(1.25)
+
+
+def test_a_long_turn_is_read_by_its_end_and_says_so(reranker):
+    question = "where does ruby work"
+    turn = "thanks for the recipe, the soup was lovely and we ate all of it. " * 30 + question
+    pool = ["ruby work at aurora labs", "the soup recipe"]
+    ranking = reranker.rerank(turn, pool)
+    assert all(result.scored for result in ranking)
+    (warning,) = ranking.warnings
+    assert re.fullmatch(
+        rf"query: too long for the model, which read only its last \d+ of {len(turn)} characters", warning
+    )
+    assert int(warning.split()[-4]) >= len(question)
+    assert reranker.rerank("口" * 3000, pool).warnings
+    assert not reranker.rerank(question, pool).warnings
+    with pytest.raises(InputError, match="leave no room for a memory"):
+        reranker.score(turn, pool)

@@ -6,14 +6,14 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from mnemorank.errors import InputError, ScorerError
+from mnemorank.errors import InputError, QueryTooLongError, ScorerError
 from mnemorank.memory import Memory, OnError, as_pool, read_memories
 from mnemorank.model import Model, Scored, Scoring
 from mnemorank.options import Options
@@ -59,6 +59,7 @@ class Reranker:
     ) -> Ranking:
         """Rank the memories, best first.
 
+        :param query: a question or a turn of a chat. One too long for the model is read by its end, with a warning.
         :param memories: the wide pool, as strings, dicts or Memory records; pass all candidates, not the top few.
         :param top_k: how many results to return, all by default.
         :param now: the present, for recency; the clock's by default.
@@ -82,7 +83,8 @@ class Reranker:
         first_stage = first_stage_scores(query, pool, options.first_stage)
         first_order = first_stage_order(pool, first_stage, options.first_stage)
         deadline = None if deadline_ms is None else started + deadline_ms / 1000
-        scored, degraded = self._score(query, pool, first_order, options.limit, instruction, deadline)
+        ask = partial(self._ask, query, instruction=instruction, deadline=deadline, report=warnings.append)
+        scored, degraded = self._score(ask, pool, first_order[: options.limit], deadline)
         stage = Pipeline(query, pool, options, times, first_stage, first_order, self.model)
         return stage.rank(scored, degraded, top_k, explain, tuple(warnings), records)
 
@@ -123,19 +125,40 @@ class Reranker:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _score(
+    def _ask(
         self,
         query: str,
-        pool: Sequence[Memory],
-        first_order: Sequence[int],
-        limit: int | None,
+        memories: Sequence[Memory],
+        *,
         instruction: str | None,
+        deadline: float | None,
+        report: Callable[[str], None],
+    ) -> Scored:
+        asked = query
+        while True:
+            try:
+                scored = self.model.score(asked, memories, instruction=instruction, deadline=deadline)
+            except QueryTooLongError as error:
+                asked = _end_of(asked, error.most / (2 * error.tokens))
+                if not asked.strip():
+                    raise
+                continue
+            if asked is not query:
+                report(
+                    f"query: too long for the model, which read only its last {len(asked)} of {len(query)} characters"
+                )
+            return scored
+
+    def _score(
+        self,
+        ask: Callable[[Sequence[Memory]], Scored],
+        pool: Sequence[Memory],
+        chosen: Sequence[int],
         deadline: float | None,
     ) -> tuple[Scored | None, str | None]:
         """Raw scores in pool order, or None and the reason why there are none: a failing model must not fail recall."""
-        chosen = list(first_order[:limit])
         try:
-            scored = self.model.score(query, [pool[i] for i in chosen], instruction=instruction, deadline=deadline)
+            scored = ask([pool[i] for i in chosen])
         except ScorerError as error:
             logger.warning("reranking degraded to the first-stage order: %s", error)
             return None, str(error)
@@ -151,6 +174,13 @@ class Reranker:
         elif missed:
             degraded = f"deadline: {len(missed)} of {len(pool)} memories were not scored in time"
         return Scored(raw, matched, scored.manifest), degraded
+
+
+def _end_of(text: str, share: float) -> str:
+    """The last share of a text, from the beginning of a word where there is one: a turn of a chat asks at its end."""
+    start = len(text) - int(len(text) * share)
+    border = text.find(" ", start)
+    return text[border + 1 :] if 0 <= border < len(text) - 1 else text[start:]
 
 
 def _check_request(query: object, top_k: object, deadline_ms: object) -> None:

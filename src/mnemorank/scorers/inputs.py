@@ -9,7 +9,7 @@ from functools import lru_cache
 import numpy as np
 from tokenizers import Tokenizer
 
-from mnemorank.errors import InputError
+from mnemorank.errors import QueryTooLongError
 from mnemorank.manifest import Manifest
 from mnemorank.scorers.base import Pair, Passage
 from mnemorank.scorers.tokens import Ids, PairLayout, clean, encode, offsets
@@ -66,9 +66,7 @@ class InputWriter:
             content = len(encode(self.tokenizer, [rendered.first])[0]) + 1
             fixed = len(before) + content + len(after) + self.template.reserve
         if self.max_length - fixed < _LEAST_ROOM:
-            raise InputError(
-                f"query: its {fixed} tokens leave no room for a memory in the model's {self.max_length}; shorten it"
-            )
+            raise QueryTooLongError(fixed, self.max_length)
         return self.max_length - fixed
 
     def write(self, pairs: Sequence[Pair]) -> list[Input]:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from mnemorank.artefact import Artefact
-from mnemorank.errors import InputError, MnemorankError, ScorerError
+from mnemorank.errors import InputError, MnemorankError, QueryTooLongError, ScorerError
 from mnemorank.scorers.address import Address
 from mnemorank.scorers.base import Passage, Scores
 from mnemorank.scorers.dialects import Ask
@@ -80,9 +80,7 @@ class RemoteScorer:
     def room(self, query: str, instruction: str | None = None) -> int:
         asked = len(_TOKEN.findall(query)) + len(_TOKEN.findall(instruction or "")) + _SPECIAL
         if self._max_length - asked < _LEAST_ROOM:
-            raise InputError(
-                f"query: its {asked} tokens leave no room for a memory in the model's {self._max_length}; shorten it"
-            )
+            raise QueryTooLongError(asked, self._max_length)
         return self._max_length - asked
 
     def score(
