@@ -122,3 +122,41 @@ def test_a_falsy_end_that_is_no_date_leaves_no_half_range():
 
 def test_the_text_field_is_not_another_field_too():
     assert Memory.of({"context": "hello"}, field="context") == Memory("hello")
+
+
+class Document:
+    """As LangChain's: text, metadata, perhaps an id."""
+
+    def __init__(self, page_content, metadata, id=None):
+        self.page_content, self.metadata, self.id = page_content, metadata, id
+
+
+def test_a_langchain_document_is_a_memory():
+    memory = Memory.of(Document("Ruby works at Aurora", {"created_at": "2024-03-05", "score": 0.7, "page": 3}, "d1"))
+    assert memory.text == "Ruby works at Aurora"
+    assert memory.id == "d1"
+    assert memory.mentioned_at == Moment(2024, 3, 5)
+    assert memory.first_stage_score == 0.7
+    assert memory.metadata["page"] == 3
+
+
+def test_the_record_itself_comes_before_its_metadata():
+    memory = Memory.of({"text": "a", "score": 1, "metadata": {"score": 2, "valid_from": "2020"}})
+    assert memory.first_stage_score == 1
+    assert memory.occurred_start == Moment(2020)
+
+
+def test_what_is_no_date_in_metadata_is_reported_not_an_error():
+    reports = []
+    memory = Memory.of({"text": "a", "metadata": {"date": "some day"}}, where="memory 4", report=reports.append)
+    assert memory.mentioned_at is None
+    assert memory.metadata["date"] == "some day"
+    assert len(reports) == 1
+    assert reports[0].startswith("memory 4: metadata.date: ")
+
+
+def test_errors_call_a_field_as_the_caller_does():
+    with pytest.raises(InputError, match=r"created_at \(mentioned_at\): "):
+        Memory.of({"text": "a", "created_at": "some day"})
+    with pytest.raises(InputError, match="got int; give its text, or a dict with `text`"):
+        Memory.of(3)

@@ -411,3 +411,33 @@ def test_a_long_turn_is_read_by_its_end_and_says_so(reranker):
     assert not reranker.rerank(question, pool).warnings
     with pytest.raises(InputError, match="leave no room for a memory"):
         reranker.score(turn, pool)
+
+
+def test_what_had_not_begun_is_no_answer(reranker):
+    later = Memory("ruby work now at aurora", occurred_start=Moment(2024))
+    assert not reranker.rerank(QUERY, [later]).abstained
+    ranking = reranker.rerank(QUERY, [later], as_of="2021")
+    assert ranking.abstained
+    assert ranking.scored_by is not None
+
+
+def test_a_floor_drops_what_was_not_scored(reranker):
+    options = Options(limit=1, selection=Selection(floor=0.0))
+    assert [result.index for result in reranker.rerank(QUERY, POOL, options=options)] == [0]
+
+
+def test_options_of_another_kind_are_named(reranker):
+    with pytest.raises(InputError, match=r"options: expected Options\(…\), got dict"):
+        reranker.rerank(QUERY, POOL, options={"limit": 3})
+    with pytest.raises(InputError, match="limit: expected a whole number from 1, got 'x'"):
+        Options(limit="x")
+    with pytest.raises(InputError, match=r"fusion: expected Fusion\(…\), got 'x'"):
+        Options(fusion="x")
+
+
+def test_a_ranking_as_json(reranker):
+    ranking = reranker.rerank(QUERY, POOL, top_k=2)
+    record = json.loads(json.dumps(ranking.to_dict()))
+    assert [each["index"] for each in record["results"]] == [result.index for result in ranking]
+    assert {"relevance", "stale", "text"} <= set(record["results"][0])
+    assert record["abstained"] is ranking.abstained

@@ -34,6 +34,8 @@ ALIASES: Mapping[str, tuple[str, ...]] = {
 }
 _DATES = ("occurred_start", "occurred_end", "mentioned_at")
 _WORDS = ("id", "type", "context", "speaker")
+# What retrieval libraries put into a document's `metadata`; read from there where the record itself does not say it.
+_IN_METADATA = (*_DATES, "first_stage_score")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +99,8 @@ class Memory:
     ) -> Memory:
         """Read a memory from whatever a caller has.
 
+        Dates and the score are also looked for in a dict's `metadata`, where a bad one is reported, never an error.
+
         :param field: the dict key that holds the text; by default the first of text, content, memory, page_content,
             document that is present.
         :param where: how errors name this record.
@@ -108,7 +112,12 @@ class Memory:
             return cls(value)
         if isinstance(value, Mapping):
             return _from_mapping(value, field, _Reader(where, on_error, report))
-        raise InputError(f"{where}: expected a string, a dict or a Memory, got {type(value).__name__}")
+        if isinstance(getattr(value, "page_content", None), str):
+            return _from_mapping(_document(value), field, _Reader(where, on_error, report))
+        raise InputError(
+            f"{where}: expected a string, a dict, a Memory or a LangChain Document, got {type(value).__name__}; "
+            "give its text, or a dict with `text` and what else is known"
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """The fields that are set, as JSON values; `Memory.of` reads them back."""
@@ -225,7 +234,8 @@ def _from_mapping(record: Mapping[str, Any], text_field: str | None, read: _Read
     nested = record.get("metadata")
     if isinstance(nested, Mapping):
         used.add("metadata")
-    dates = {name: read.moment(name, raw.get(name)) for name in _DATES}
+        _add_from_metadata(raw, nested, read)
+    dates = {name: read.moment(_as_written(name, found), raw.get(name)) for name in _DATES}
     start, end = _checked_range(raw, dates, read)
     proof = read.number("proof_count", raw.get("proof_count"), 0, 1e9)
     return Memory(
@@ -244,6 +254,32 @@ def _from_mapping(record: Mapping[str, Any], text_field: str | None, read: _Read
             **{k: v for k, v in record.items() if k not in used},
         },
     )
+
+
+def _document(value: object) -> dict[str, Any]:
+    """A LangChain Document, or whatever has its attributes, as a record."""
+    stated = {name: getattr(value, name, None) for name in ("id", "page_content", "metadata")}
+    return {name: each for name, each in stated.items() if each is not None}
+
+
+def _add_from_metadata(raw: dict[str, Any], nested: Mapping[str, Any], read: _Reader) -> None:
+    """Add dates and score that only the metadata has. What is no date there is somebody else's word: reported, left."""
+    lenient = replace(read, on_error="skip")
+    for name in _IN_METADATA:
+        source = _first_present(nested, ALIASES[name])
+        if source is None or raw.get(name) not in (None, ""):
+            continue
+        label = f"metadata.{source}"
+        read_as = lenient.number if name == "first_stage_score" else lenient.moment
+        value = read_as(label, nested[source])
+        if value is not None:
+            raw[name] = value
+
+
+def _as_written(name: str, found: Mapping[str, str | None]) -> str:
+    """How an error calls a field: by our name, and by the caller's where that is another."""
+    source = found.get(name)
+    return name if source in (None, name) else f"{source} ({name})"
 
 
 def _checked_range(

@@ -20,7 +20,8 @@ class Options:
         pool (`bm25`), the scores if there are any and BM25 otherwise (`auto`), or `none`. How much it counts is the
         artefact's or `fusion.first_stage_weight`.
     :param supersede: flag outdated memories and rank them below their successor, unless the query asks for the past.
-    :param limit: score at most this many, the first stage's best; the rest follow in first-stage order, unscored.
+    :param limit: score at most this many, the first of the first stage's order: by the memories' own scores, else as
+        they were given (BM25's only with `first_stage="bm25"`). The rest follow in that order, unscored.
     """
 
     fusion: Fusion = Fusion()
@@ -32,5 +33,8 @@ class Options:
     def __post_init__(self) -> None:
         if self.first_stage not in ("auto", "given", "bm25", "none"):
             raise InputError(f"first_stage: expected auto, given, bm25 or none, got {self.first_stage!r}")
-        if self.limit is not None and self.limit < 1:
+        for name, kind in (("fusion", Fusion), ("selection", Selection)):
+            if not isinstance(getattr(self, name), kind):
+                raise InputError(f"{name}: expected {kind.__name__}(…), got {getattr(self, name)!r:.60}")
+        if self.limit is not None and (not isinstance(self.limit, int) or self.limit < 1):
             raise InputError(f"limit: expected a whole number from 1, got {self.limit!r}")

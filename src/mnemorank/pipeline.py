@@ -100,12 +100,13 @@ class Pipeline:
         order = self._diversified(self._order(score), score, top_k)
         superseded = self._superseded(order)
         order = self._short_list(self._demoted(order, superseded, score), relevance, top_k)
-        best = np.nanmax(relevance) if np.isfinite(relevance).any() else None
+        known = [relevance[i] for i in range(len(self.pool)) if i not in superseded.future]
+        best = np.nanmax(known) if np.isfinite(known).any() else None
         return Ranking(
             self._results(order, scored, (relevance, score), {**parts, **multipliers}, superseded, explain),
             abstained=degraded is None and (best is None or bool(best < manifest.abstain_below)),
             degraded=degraded,
-            scored_by=None if best is None else manifest.name,
+            scored_by=manifest.name if np.isfinite(relevance).any() else None,
             warnings=warnings,
             records=records,
         )
@@ -167,7 +168,8 @@ class Pipeline:
     def _short_list(self, order: list[int], relevance: Floats, top_k: int | None) -> list[int]:
         selection = self.options.selection
         if selection.floor is not None:
-            order = [i for i in order if not relevance[i] < selection.floor]
+            # What was not scored in time is no better known than what is under the floor.
+            order = [i for i in order if relevance[i] >= selection.floor]
         order = order[:top_k]
         if selection.token_budget is not None:
             counts = self.model.count_tokens([self.pool[i] for i in order])

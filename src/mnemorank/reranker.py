@@ -72,7 +72,9 @@ class Reranker:
         :param on_error: `skip` reports bad dates and numbers as warnings instead of raising.
         """
         started = time.monotonic()
-        options = options or self.options
+        options = self.options if options is None else options
+        if not isinstance(options, Options):
+            raise InputError(f"options: expected Options(…), got {type(options).__name__}")
         _check_request(query, top_k, deadline_ms)
         records = as_pool(memories)
         warnings: list[str] = []

@@ -107,6 +107,16 @@ class Ranking(Sequence[Result]):
     def __iter__(self) -> Iterator[Result]:
         return iter(self.results)
 
+    def to_dict(self, *, texts: bool = True, factors: bool = True) -> dict[str, Any]:
+        """A record of JSON values: all results with their scores and flags, and what is said of the whole."""
+        return {
+            "results": [result.to_dict(texts=texts, factors=factors) for result in self],
+            "abstained": self.abstained,
+            "degraded": self.degraded,
+            "scored_by": self.scored_by,
+            "warnings": list(self.warnings),
+        }
+
     def as_dicts(self) -> list[dict[str, Any]]:
         """The caller's own records in the new order: copies with `rerank_score` added; None where not scored."""
         return [{**_as_mapping(self.records[result.index]), "rerank_score": result.score} for result in self.results]

@@ -27,6 +27,21 @@ def test_other_people_other_contexts_and_events_replace_nothing():
     assert not find_superseded([event, OLD]).stale
 
 
+def test_short_facts_need_little_in_common():
+    assert find_superseded(
+        [fact("Ruby works at Zenith.", "2021-05"), fact("Ruby works at Aurora Labs.", "2024-03-05")]
+    ).stale == {0: 1}
+
+
+def test_facts_with_only_a_date_of_noting_replace_each_other_and_turns_do_not():
+    noted = [{"memory": "User lives in Lisbon", "created_at": "2022-01-05"}]
+    noted += [{"memory": "User lives in Porto", "created_at": "2024-06-01"}]
+    assert find_superseded([Memory.of(record) for record in noted]).stale == {0: 1}
+    assert not find_superseded([Memory.of({**record, "role": "user"}) for record in noted]).stale
+    sessions = [{**record, "memory": record["memory"] + " and more" * 100} for record in noted]
+    assert not find_superseded([Memory.of(record) for record in sessions]).stale
+
+
 def test_overlapping_coarse_dates_decide_nothing():
     assert not find_superseded([fact(NEW.text, "2024"), fact(OLD.text, "2024-03")]).stale
 
@@ -77,7 +92,16 @@ def test_questions_about_the_past(query):
     assert asks_for_the_past(query)
 
 
-@pytest.mark.parametrize("query", ["Where does Ruby work now?", "which database do we use", "How old is Noor?"])
+@pytest.mark.parametrize(
+    "query",
+    [
+        "Where does Ruby work now?",
+        "which database do we use",
+        "How old is Noor?",
+        "What is my first name?",
+        "Which editor did I say I prefer?",
+    ],
+)
 def test_questions_about_the_present(query):
     assert not asks_for_the_past(query)
 

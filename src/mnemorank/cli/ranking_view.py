@@ -28,15 +28,12 @@ def show(ranking: Ranking, explain: bool = False) -> str:
 
 
 def as_json(ranking: Ranking) -> dict[str, Any]:
-    return {
-        "results": [
-            {**result.to_dict(factors=bool(result.factors)), "memory": result.memory.to_dict()} for result in ranking
-        ],
-        "abstained": ranking.abstained,
-        "degraded": ranking.degraded,
-        "scored_by": ranking.scored_by,
-        "warnings": list(ranking.warnings),
-    }
+    record = ranking.to_dict()
+    for written, result in zip(record["results"], ranking, strict=True):
+        written["memory"] = result.memory.to_dict()
+        if not result.factors:
+            del written["factors"]
+    return record
 
 
 def _result_lines(result: Result, columns: int, explain: bool) -> list[str]:

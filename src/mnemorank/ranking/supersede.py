@@ -13,15 +13,18 @@ from mnemorank.moment import Moment
 from mnemorank.ranking.lexical import jaccard, word_cosine
 from mnemorank.words import terms
 
-SAME_TEXT = 0.6
+SAME_TEXT = 0.55
 SAME_ENTITIES = 0.5
 _NEVER = Moment(1)
 _COMMON_TERM = 200
+# A longer text without a stated start is a session or document, not a fact that another replaces.
+_LONGEST_FACT = 300
 
 _ASKS_FOR_THE_PAST = re.compile(
-    r"\b(?:before|previous(?:ly)?|former(?:ly)?|used to|original(?:ly)?|at first|first|earlier|earliest|past|history|"
-    r"historical(?:ly)?|until|till|prior|last year|back (?:in|then)|ago|(?<!how )old|older|changed?|switch(?:ed)?|was|"
-    r"were|did|had|(?:in|during|since|by) (?:\w+ )?(?:19|20)\d\d)\b",
+    r"\b(?:before|previous(?:ly)?|former(?:ly)?|used to|original(?:ly)?|at first|first(?! name)|earlier|earliest|past|"
+    r"history|historical(?:ly)?|until|till|prior|last year|back (?:in|then)|ago|(?<!how )old|older|changed?|"
+    r"switch(?:ed)?|was|were|did(?! (?:i|we|you|he|she|they) (?:say|tell|mention|write|ask))|had|"
+    r"(?:in|during|since|by) (?:\w+ )?(?:19|20)\d\d)\b",
     re.IGNORECASE,
 )
 
@@ -48,7 +51,8 @@ def find_superseded(
 
     Two memories are of the same matter if one names the other (`supersedes`, `superseded_by` in the metadata), or if
     both are dated states (not events) that share a `key` in the metadata, or whose words, context and entities nearly
-    agree. The newer must have begun strictly later, at the precision of their dates.
+    agree. A short fact that has only a date of noting (`created_at`) counts as begun then; a turn of a chat does not.
+    The newer must have begun strictly later, at the precision of their dates.
 
     :param as_of: the date whose state is asked for; memories that began later neither count nor replace.
     :param among: positions to look at, all by default; `future` is always of the whole pool.
@@ -114,7 +118,7 @@ def _matching_pairs(memories: Sequence[Memory], known: Sequence[int]) -> set[tup
             continue
         if memory.metadata.get("key"):
             keyed[str(memory.metadata["key"])].append(i)
-        elif memory.occurred_start is not None and memory.is_state:
+        elif memory.is_state and (memory.occurred_start is not None or _is_noted_fact(memory)):
             bags[i] = Counter(terms(memory.text[:2000]))
     pairs = _alike(memories, bags)
     for group in keyed.values():
@@ -122,6 +126,11 @@ def _matching_pairs(memories: Sequence[Memory], known: Sequence[int]) -> set[tup
         pairs += [(i, newest) for i in group if i != newest]
     ordered = ((a, b) if memories[b].is_newer_than(memories[a]) else (b, a) for a, b in pairs)
     return {(older, newer) for older, newer in ordered if memories[newer].is_newer_than(memories[older])}
+
+
+def _is_noted_fact(memory: Memory) -> bool:
+    """A short fact of which only the date of noting is known, as most stores have it; not a turn of a chat."""
+    return memory.mentioned_at is not None and memory.speaker is None and len(memory.text) <= _LONGEST_FACT
 
 
 def _alike(memories: Sequence[Memory], bags: Mapping[int, Counter[str]]) -> list[tuple[int, int]]:
