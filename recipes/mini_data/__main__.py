@@ -44,7 +44,7 @@ def main() -> None:
     arguments.output.mkdir(parents=True, exist_ok=True)
     made = {"synth": dates.make(20000, random.Random(5))}
     made |= dialogue.make(data / "longmemeval" / "longmemeval_s_train.json.gz", random.Random(arguments.seed))
-    made |= written.make()
+    made |= written.make(random.Random(arguments.seed))
     made["realmem"] = narrowed.make(data / "lists" / "realmem.train.jsonl.gz", random.Random(arguments.seed))
     made |= paragraphs.make(data / "2wiki" / "2wikimultihop.json.gz", random.Random(arguments.seed))
     for name, lists in made.items():

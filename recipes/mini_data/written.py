@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import gzip
 import json
+import random
 from collections.abc import Iterator
+from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
-from shared import MadeList
+from shared import Fields, MadeList
 
 from mnemorank.ranking.lexical import bm25
 
@@ -17,11 +19,14 @@ OWN = Path(__file__).parent / "own"
 MOST_WRONG = 12
 
 
-def make() -> dict[str, list[MadeList]]:
+def make(rng: random.Random) -> dict[str, list[MadeList]]:
+    """Of the passages and hops a third bear dates, which mean nothing there: a date alone must not change a score."""
+    passages = [made for topic in _read("passages") for made in _questions(topic)]
+    hops = [made for group in _read("hops") for made in _hops(group)]
     return {
-        "passages": [made for topic in _read("passages") for made in _questions(topic)],
+        "passages": [_dated(made, rng) if rng.random() < 1 / 3 else made for made in passages],
         "personas": [made for persona in _read("personas") for made in _turns(persona)],
-        "hops": [made for group in _read("hops") for made in _hops(group)],
+        "hops": [_dated(made, rng) if rng.random() < 1 / 3 else made for made in hops],
     }
 
 
@@ -51,3 +56,17 @@ def _hops(group: dict[str, Any]) -> Iterator[MadeList]:
     for question in group["questions"]:
         wrong = [text for i, text in enumerate(texts) if i not in question["right"]]
         yield MadeList(question["query"], [texts[i] for i in question["right"]], wrong)
+
+
+def _dated(made: MadeList, rng: random.Random) -> MadeList:
+    """The list with a date for each memory, right or wrong: a day, with an end or without, of one type or none."""
+    kind = rng.choice(("world", "observation", None))
+
+    def dated(text: object) -> Fields:
+        start = date(2012, 1, 1) + timedelta(days=rng.randrange(5000))
+        fields: Fields = {"text": text, "occurred_start": start.isoformat()}
+        if rng.random() < 0.3:
+            fields["occurred_end"] = (start + timedelta(days=rng.randrange(1, 1500))).isoformat()
+        return {**fields, "type": kind} if kind else fields
+
+    return MadeList(made.query, [dated(text) for text in made.right], [dated(text) for text in made.wrong])
