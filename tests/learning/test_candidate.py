@@ -1,14 +1,16 @@
 """What the loop sets in its recipe."""
 
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from mnemorank import InputError
-from mnemorank.learning.candidate import recipe_changes
+from mnemorank.learning.candidate import recipe_changes, run_like
 from mnemorank.learning.registry import Version
 from mnemorank.learning.settings import Training
+from mnemorank.manifest import Calibration, FirstStage, Manifest, Windows
 from mnemorank.training.loading import load_recipe
 
 
@@ -31,3 +33,14 @@ def test_replay_can_be_bounded_or_left_out(tiny_onnx, tmp_path):
     assert "replay" not in sources(tiny_onnx, tmp_path, Training(replay_weight=0), examples=40)
     with pytest.raises(InputError, match="replay_most: expected a number from 1, got 0"):
         Training(replay_most=0)
+
+
+def test_a_candidate_is_run_as_its_parent_is():
+    parent = Manifest(
+        "mini", "1", calibration=Calibration(0.5, -1.0), first_stage=FirstStage(0.3, in_part=1.2),
+        windows=Windows(overlap=0.1, most=2), link_weight=2.2, abstain_below=0.2,
+    )  # fmt: skip
+    candidate = run_like(Manifest("trained", quantization="int8-dynamic"), parent, "0002")
+    assert candidate == replace(parent, version="0002", quantization="int8-dynamic")
+    own = Calibration(0.7, 0.0)
+    assert run_like(Manifest("trained", calibration=own), parent, "0002").calibration == own

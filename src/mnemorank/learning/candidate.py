@@ -15,7 +15,7 @@ from mnemorank.learning.golden import format_of
 from mnemorank.learning.guards import shipped
 from mnemorank.learning.registry import Version
 from mnemorank.learning.settings import Training
-from mnemorank.manifest import MANIFEST, Calibration, write_manifest
+from mnemorank.manifest import MANIFEST, Calibration, Manifest, write_manifest
 
 Report = Callable[[dict[str, Any]], None]
 _ENOUGH_FOR_DEV = 60
@@ -73,15 +73,18 @@ def export_candidate(settings: Training, trained: Path, parent: Version, output:
     shutil.rmtree(partial, ignore_errors=True)
     export(trained, partial, quantize=settings.quantize)
     manifest, old = load_artefact(partial).manifest, load_artefact(parent.path).manifest
-    # Too few examples for a dev set leave the candidate uncalibrated; its scores are still on its parent's scale.
-    calibration = old.calibration if manifest.calibration == Calibration() else manifest.calibration
-    kept = replace(
-        manifest, name=old.name, version=name, first_stage=old.first_stage, windows=old.windows,
-        abstain_below=old.abstain_below, instruction=old.instruction,
-        calibration=calibration,
-    )  # fmt: skip
+    kept = run_like(manifest, old, name)
     write_manifest(partial, kept, list(manifest.files))
     partial.rename(output)
+
+
+def run_like(manifest: Manifest, parent: Manifest, version: str) -> Manifest:
+    """The candidate's manifest with all that its parent's says about how the pipeline runs the model."""
+    # Too few examples for a dev set leave the candidate uncalibrated; its scores are still on its parent's scale.
+    calibration = parent.calibration if manifest.calibration == Calibration() else manifest.calibration
+    taken_over = ("name", "instruction", "first_stage", "windows", "link_weight", "abstain_below")
+    stated = {each: getattr(parent, each) for each in taken_over}
+    return replace(manifest, version=version, calibration=calibration, **stated)
 
 
 def _toml(value: Any) -> str:
