@@ -16,7 +16,7 @@ from mnemorank.artefact import load_artefact
 from mnemorank.data.distill import distill
 from mnemorank.data.records import read_lists, write_lists
 from mnemorank.errors import InputError, MnemorankError
-from mnemorank.manifest import Manifest
+from mnemorank.manifest import Calibration, FirstStage, Manifest, Windows
 from mnemorank.model import Scored
 from mnemorank.training.loading import parse_recipe
 from mnemorank.training.run import train
@@ -283,3 +283,21 @@ def test_more_positions_than_the_base_has(tables, tmp_path):
     tables["model"]["max_length"] = 512
     with pytest.raises(InputError, match=r"model\.max_length: 512 is more than the base's 128 positions"):
         train(parse_recipe(tables), tmp_path / "out")
+
+
+def test_the_recipe_says_how_the_pipeline_runs_the_model(tables, tmp_path):
+    tables["pipeline"] = {
+        "first_stage": {"weight": 0.3, "in_part": 1.2},
+        "windows": {"most": 2},
+        "link_weight": 2.0,
+        "abstain_below": 0.2,
+        "calibration": {"scale": 0.5, "bias": -1.0},
+    }
+    train(parse_recipe({**tables, "train": {**tables["train"], "steps": 1}}), tmp_path / "out")
+    manifest = load_artefact(tmp_path / "out").manifest
+    assert manifest.first_stage == FirstStage(0.3, in_part=1.2)
+    assert manifest.windows == Windows(most=2)
+    assert (manifest.link_weight, manifest.abstain_below) == (2.0, 0.2)
+    assert manifest.calibration == Calibration(0.5, -1.0)
+    with pytest.raises(InputError, match=r"pipeline\.first_stage\.wieght: unknown key"):
+        parse_recipe({**tables, "pipeline": {"first_stage": {"wieght": 1.0}}})

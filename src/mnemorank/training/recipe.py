@@ -10,6 +10,7 @@ from typing import Any
 from mnemorank.data.mixing import CONTRADICTIONS
 from mnemorank.errors import InputError
 from mnemorank.formats import formats
+from mnemorank.manifest import Calibration, FirstStage, Windows
 from mnemorank.templates import templates
 from mnemorank.training.tables import at_least, between, one_of, positive
 
@@ -242,6 +243,20 @@ class Dev:
 
 
 @dataclass(frozen=True, slots=True)
+class PipelineTable:
+    """How the pipeline is to run the model, copied into the manifest.
+
+    :param calibration: instead of the one that is fitted on the dev questions, as where it was fitted with the blend.
+    """
+
+    first_stage: FirstStage = FirstStage()
+    windows: Windows = Windows()
+    link_weight: float = 0.0
+    abstain_below: float = 0.0
+    calibration: Calibration | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Recipe:
     """:param tables: the recipe as it was written, with environment variables by name, for the record.
     :param save_every: optimizer steps between checkpoints; one is also written when the last is `save_minutes` old.
@@ -259,6 +274,7 @@ class Recipe:
     lora: Lora | None = None
     qat: Qat | None = None
     average: Average = Average()
+    pipeline: PipelineTable = PipelineTable()
     dev: Dev = Dev()
     tables: dict[str, Any] = field(default_factory=dict)
 

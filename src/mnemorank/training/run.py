@@ -7,7 +7,7 @@ import random
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,7 @@ from mnemorank.training.optimizer import freeze, is_fresh
 from mnemorank.training.progress import Report, Say
 from mnemorank.training.quantization import Grid, convert
 from mnemorank.training.quantization import prepare as prepare_quantization
-from mnemorank.training.recipe import Recipe, Source
+from mnemorank.training.recipe import PipelineTable, Recipe, Source
 from mnemorank.training.record import run_record
 from mnemorank.training.results import Results, calibrate
 from mnemorank.training.saving import draft_manifest, save_artefact
@@ -211,6 +211,12 @@ def _extent(examples: Sequence[Example]) -> str:
     return f"{len(examples):,} dev questions ({sum(len(example.candidates) for example in examples):,} pairs)"
 
 
+def _as_run(pipeline: PipelineTable) -> dict[str, Any]:
+    """What a recipe says about how the model is run, as fields of the manifest."""
+    stated = {field.name: getattr(pipeline, field.name) for field in fields(pipeline)}
+    return {name: value for name, value in stated.items() if value is not None}
+
+
 def _finish(
     recipe: Recipe,
     output: Path,
@@ -228,7 +234,7 @@ def _finish(
         measured = measure_model(course.model, course.dev)
         results = Results(len(course.dev), measure_bm25(course.dev).values, before, measured.values)
         manifest = replace(manifest, calibration=calibrate(measured), evaluation={"dev": results.to_dict()})
-    manifest = replace(manifest, recipe=record)
+    manifest = replace(manifest, recipe=record, **_as_run(recipe.pipeline))
     card = write_card(recipe, manifest, record, course.notes, results, seconds)
     model = course.network.scorer.model
     return Outcome(output, save_artefact(output, model, base, recipe, manifest, card, grid), results)
