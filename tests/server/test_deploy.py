@@ -1,0 +1,45 @@
+"""The container's build context: what the package is built from must reach the image."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+DOCKERFILE = (ROOT / "deploy" / "Dockerfile").read_text()
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+
+
+def copied() -> set[str]:
+    """What the build stage copies from the context."""
+    stage = DOCKERFILE.partition("\nFROM ")[2].partition("\nFROM ")[0]
+    lines = re.findall(r"^COPY (?!--from)(.+)$", stage, re.MULTILINE)
+    return {source.rstrip("/") for line in lines for source in line.split()[:-1]}
+
+
+def built_from() -> set[str]:
+    """The files and folders, by their first part, that pyproject.toml has the wheel built from."""
+    project, hatch = PROJECT["project"], PROJECT["tool"]["hatch"]
+    wheel = hatch["build"]["targets"]["wheel"]
+    named = [*wheel["packages"], *wheel.get("force-include", {}), hatch["version"]["path"]]
+    named += ["pyproject.toml", project["readme"], *project["license-files"]]
+    return {Path(name).parts[0] for name in named}
+
+
+def test_the_image_is_built_from_all_that_the_wheel_needs():
+    assert copied() == built_from()
+    assert all((ROOT / name).exists() for name in copied())
+
+
+def test_what_the_image_copies_is_not_kept_out_of_its_context():
+    lines = (ROOT / ".dockerignore").read_text().split()
+    assert lines[0] == "*", "all is kept out but what is named"
+    assert {line[1:] for line in lines if line.startswith("!")} == copied()
+
+
+@pytest.mark.parametrize("extra", re.findall(r"^ARG EXTRAS=(.+)$", DOCKERFILE, re.MULTILINE)[0].split(","))
+def test_the_extras_of_the_image_exist(extra):
+    assert extra in PROJECT["project"]["optional-dependencies"]
