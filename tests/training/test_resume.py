@@ -6,6 +6,7 @@ import json
 import multiprocessing
 import os
 import resource
+import shutil
 import signal
 import sys
 import time
@@ -155,6 +156,33 @@ def test_a_run_that_never_began_is_no_obstacle(long_tables, tmp_path):
     path.write_text(whole)
     with pytest.raises(InterruptedTrainingError):
         train(parse_recipe(long_tables), tmp_path / "out", report=interrupt_at(2))
+
+
+def test_a_finished_stage_is_an_unfinished_run(long_tables, tmp_path):
+    """Killed between two stages, a run has no checkpoint, yet a new recipe may not take its stage over."""
+    output = tmp_path / "out"
+    with pytest.raises(InterruptedTrainingError):
+        train(parse_recipe(long_tables), output, report=lambda p: interrupt_at(2)(p) if p.number == 2 else None)
+    for path in checkpoints(output):
+        shutil.rmtree(path)
+    assert (output / "checkpoints" / "1-one.safetensors").exists()
+    with pytest.raises(InputError, match="holds an unfinished run; --resume goes on with it"):
+        train(parse_recipe({**long_tables, "seed": 2}), output)
+
+
+def test_a_new_start_does_not_take_over_the_scores_of_another_base(long_tables, tmp_path):
+    output = tmp_path / "out"
+
+    def kill(_):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(parse_recipe(long_tables), output, report=kill)
+    before = output / "checkpoints" / "base.json"
+    before.write_text('{"seconds": 1, "values": {"map": [7.0]}}')
+    with pytest.raises(InterruptedTrainingError):
+        train(parse_recipe({**long_tables, "seed": 2}), output, report=interrupt_at(2))
+    assert json.loads(before.read_text())["values"]["map"] != [7.0]
 
 
 def test_another_recipe_or_other_data_cannot_be_resumed(long_tables, tmp_path):

@@ -108,7 +108,11 @@ def load_source(source: SourceLike) -> list[Example]:
     """The examples of one source, its own part of the file only."""
     name = source.name or source.path.name
     found = read_examples(source.path, source.format, source.contradictions)
-    examples = [replace(example, source=name) for example in found]
+    return own_part([replace(example, source=name) for example in found], source)
+
+
+def own_part(examples: list[Example], source: SourceLike) -> list[Example]:
+    """Of a file's examples, those of the source's split."""
     if source.split is None:
         return examples
     wanted = source.split == "dev"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -14,11 +13,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from mnemorank.data.benchmarks import loaders
-from mnemorank.data.mixing import load_mix
 from mnemorank.data.records import Example
 from mnemorank.errors import InputError
-from mnemorank.manifest import MANIFEST, Manifest
+from mnemorank.manifest import Manifest
 from mnemorank.scorers.inputs import InputWriter
 from mnemorank.templates import templates
 from mnemorank.training.adapters import HEADS, add_lora
@@ -35,13 +32,13 @@ from mnemorank.training.optimizer import freeze, is_fresh
 from mnemorank.training.progress import Report, Say
 from mnemorank.training.quantization import Grid, convert
 from mnemorank.training.quantization import prepare as prepare_quantization
-from mnemorank.training.recipe import PipelineTable, Recipe, Source
-from mnemorank.training.record import run_record
+from mnemorank.training.reading import dev_examples
+from mnemorank.training.recipe import PipelineTable, Recipe
 from mnemorank.training.results import Results, calibrate
+from mnemorank.training.run_folder import Run, open_run
 from mnemorank.training.saving import draft_manifest, save_artefact
 from mnemorank.training.stages import Course, run_stages
 
-CHECKPOINTS = "checkpoints"
 _BASE = "base.json"
 
 
@@ -65,11 +62,11 @@ def train(
     """
     say = say or (lambda _: None)
     check(recipe)
-    run = _open_run(recipe, output, resume)
+    run = open_run(recipe, output, resume)
     started = time.monotonic()
     if recipe.threads:
         torch.set_num_threads(recipe.threads)
-    dev = _dev_examples(recipe)
+    dev = dev_examples(recipe)
     base = load_base(recipe.model, recipe.seed)
     manifest = draft_manifest(recipe, base)
     writer = InputWriter(base.plain_tokenizer(), manifest)
@@ -116,69 +113,6 @@ def check(recipe: Recipe) -> None:
         raise InputError("model.freeze_embeddings: would leave the special_tokens untrained")
 
 
-@dataclass(frozen=True, slots=True)
-class _Run:
-    folder: Path
-    record: Mapping[str, Any]
-
-
-def _open_run(recipe: Recipe, output: Path, resume: bool) -> _Run:
-    """Start a run folder, or open the one that is there and make sure that it is of the same recipe and data."""
-    folder = output / CHECKPOINTS
-    record = run_record(recipe)
-    now = {"recipe": recipe.to_dict(), "data": record["data"]}
-    path = folder / "run.json"
-    # A run that ended before its first checkpoint (a fault in the data, say) left nothing to go on with.
-    has_begun = any(folder.glob("*/checkpoint-*"))
-    if not path.exists() or not (resume or has_begun):
-        if resume:
-            raise InputError(f"--resume: {output} holds no unfinished run")
-        if (output / MANIFEST).exists():
-            raise InputError(f"{output}: holds a finished model already; choose another --output or delete it")
-        write_whole(path, lambda partial: partial.write_text(json.dumps(now), encoding="utf-8"))
-        return _Run(folder, record)
-    if not resume:
-        raise InputError(f"{output}: holds an unfinished run; --resume goes on with it, or delete {folder}")
-    then = json.loads(path.read_text(encoding="utf-8"))
-    differing = _first_difference(then, json.loads(json.dumps(now)))
-    if differing:
-        raise InputError(f"--resume: {differing} is not what it was when the run began; start anew in another --output")
-    return _Run(folder, record)
-
-
-def _first_difference(then: Any, now: Any, where: str = "") -> str | None:
-    """The first key in which two recipes differ, leaving out when checkpoints are written."""
-    if isinstance(then, dict) and isinstance(now, dict):
-        for key in [*then, *(key for key in now if key not in then)]:
-            found = _first_difference(then.get(key), now.get(key), f"{where}.{key}".lstrip("."))
-            if found and key not in ("save_every", "save_minutes"):
-                return found
-        return None
-    if isinstance(then, list) and isinstance(now, list) and len(then) == len(now):
-        parts = (_first_difference(a, b, f"{where}[{i}]") for i, (a, b) in enumerate(zip(then, now, strict=True)))
-        return next((part for part in parts if part), None)
-    return None if then == now else where
-
-
-def _dev_examples(recipe: Recipe) -> list[Example]:
-    if not recipe.dev.data:
-        return []
-    examples = [example for source in recipe.dev.data for example in _dev_source(source, recipe.seed)]
-    if not any(label > 0 for example in examples for label in example.labels):
-        raise InputError("dev.data: no candidate is relevant; there is nothing to measure by")
-    if recipe.dev.limit and len(examples) > recipe.dev.limit:
-        examples = random.Random(recipe.seed).sample(examples, recipe.dev.limit)
-    return examples
-
-
-def _dev_source(source: Source, seed: int) -> list[Example]:
-    """Triplets are measured R0's way, each query against all memories of the file; the rest as it is trained on."""
-    if source.format != "triplets":
-        return load_mix([source], seed)
-    examples = [replace(e, source=source.name) for e in loaders["triplets"].read(source.path)]
-    return examples if source.cap is None else random.Random(seed).sample(examples, min(source.cap, len(examples)))
-
-
 def _trainable_model(base: Base, recipe: Recipe) -> Any:
     if recipe.lora:
         return add_lora(base, recipe.lora, recipe.model.kind)
@@ -220,7 +154,7 @@ def _as_run(pipeline: PipelineTable) -> dict[str, Any]:
 def _finish(
     recipe: Recipe,
     output: Path,
-    run: _Run,
+    run: Run,
     course: Course,
     base: Base,
     manifest: Manifest,

@@ -1,0 +1,69 @@
+"""The folder of a run while it lasts: which recipe and data it is of, and whether there is something to go on with."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mnemorank.errors import InputError
+from mnemorank.manifest import MANIFEST
+from mnemorank.training.checkpoints import write_whole
+from mnemorank.training.recipe import Recipe
+from mnemorank.training.record import run_record
+
+CHECKPOINTS = "checkpoints"
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    folder: Path
+    record: Mapping[str, Any]
+
+
+def open_run(recipe: Recipe, output: Path, resume: bool) -> Run:
+    """Start a run folder, or open the one that is there and make sure that it is of the same recipe and data."""
+    folder = output / CHECKPOINTS
+    record = run_record(recipe)
+    now = {"recipe": recipe.to_dict(), "data": record["data"]}
+    path = folder / "run.json"
+    if not path.exists() or not (resume or _has_begun(folder)):
+        if resume:
+            raise InputError(f"--resume: {output} holds no unfinished run")
+        if (output / MANIFEST).exists():
+            raise InputError(f"{output}: holds a finished model already; choose another --output or delete it")
+        shutil.rmtree(folder, ignore_errors=True)  # what another recipe left, such as its base's scores
+        write_whole(path, lambda partial: partial.write_text(json.dumps(now), encoding="utf-8"))
+        return Run(folder, record)
+    if not resume:
+        raise InputError(f"{output}: holds an unfinished run; --resume goes on with it, or delete {folder}")
+    then = json.loads(path.read_text(encoding="utf-8"))
+    differing = _first_difference(then, json.loads(json.dumps(now)))
+    if differing:
+        raise InputError(f"--resume: {differing} is not what it was when the run began; start anew in another --output")
+    return Run(folder, record)
+
+
+def _has_begun(folder: Path) -> bool:
+    """Whether there is a checkpoint or a finished stage.
+
+    A run that ended before its first checkpoint (a fault in the data, say) left nothing to go on with.
+    """
+    return any(folder.glob("*/checkpoint-*")) or any(folder.glob("[0-9]*-*.safetensors"))
+
+
+def _first_difference(then: Any, now: Any, where: str = "") -> str | None:
+    """The first key in which two recipes differ, leaving out when checkpoints are written."""
+    if isinstance(then, dict) and isinstance(now, dict):
+        for key in [*then, *(key for key in now if key not in then)]:
+            found = _first_difference(then.get(key), now.get(key), f"{where}.{key}".lstrip("."))
+            if found and key not in ("save_every", "save_minutes"):
+                return found
+        return None
+    if isinstance(then, list) and isinstance(now, list) and len(then) == len(now):
+        parts = (_first_difference(a, b, f"{where}[{i}]") for i, (a, b) in enumerate(zip(then, now, strict=True)))
+        return next((part for part in parts if part), None)
+    return None if then == now else where

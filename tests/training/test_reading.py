@@ -1,0 +1,40 @@
+"""Which dev questions a recipe's sources stand for."""
+
+from __future__ import annotations
+
+import pytest
+
+from mnemorank.errors import InputError
+from mnemorank.training.loading import parse_recipe
+from mnemorank.training.reading import dev_examples
+from tests.training.conftest import write_jsonl
+
+
+@pytest.fixture
+def triplets(tmp_path):
+    records = [
+        {"query": f"q{i}", "positive": {"text": f"right {i}"}, "negative": {"text": f"wrong {i}"}} for i in range(40)
+    ]
+    return write_jsonl(tmp_path / "triplets.jsonl", records)
+
+
+def dev_of(tables, **source):
+    return dev_examples(parse_recipe({**tables, "dev": {"data": [source]}}))
+
+
+def test_dev_triplets_are_of_their_split_and_ranked_among_all_memories(tables, triplets):
+    source = {"path": str(triplets), "format": "triplets", "dev_share": 0.3}
+    whole, dev, train = (dev_of(tables, **source, **split) for split in ({}, {"split": "dev"}, {"split": "train"}))
+    assert 0 < len(dev) < len(train)
+    assert sorted(e.query for e in dev + train) == sorted(e.query for e in whole)
+    assert all(len(example.candidates) == 80 for example in dev)
+
+
+def test_contradictions_in_dev_triplets_are_named_or_dropped(tables, triplets, tmp_path):
+    texts = triplets.read_text().splitlines()
+    texts.append('{"query": "q1", "positive": {"text": "wrong 1"}, "negative": {"text": "x"}}')
+    path = tmp_path / "bad.jsonl"
+    path.write_text("\n".join(texts), encoding="utf-8")
+    with pytest.raises(InputError, match=r"bad\.jsonl: example 40: contradicts example 1"):
+        dev_of(tables, path=str(path), format="triplets")
+    assert len(dev_of(tables, path=str(path), format="triplets", contradictions="drop")) == 40
