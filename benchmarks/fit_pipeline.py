@@ -1,0 +1,189 @@
+"""Fit what a manifest says of the pipeline: first-stage weights, link weight, calibration, abstention threshold.
+
+    python benchmarks/fit_pipeline.py FOLDER --scores scores.pkl \\
+        --set memex=triplets:mrr@10:eval_70.jsonl --set sessions=longmemeval:map:lme_dev.json …
+    python benchmarks/fit_pipeline.py FOLDER --scores scores.pkl --set … --choose 0.6 2.5 4
+
+Every pair is scored once and kept in `--scores`. The first call prints each set's measure by weight, all weights in
+logits of the model. The second, with the weights chosen, prints calibration (each set counts alike), ECE before and
+after, and what an abstention threshold would answer and refuse: the same pools with and without what answers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import pickle
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mnemorank import Model, Options
+from mnemorank.data.benchmarks import loaders
+from mnemorank.evaluation.measures import Judged, expected_calibration_error, measure, neutral_order, reliability
+from mnemorank.manifest import Calibration, FirstStage, Manifest
+from mnemorank.model import Scored
+from mnemorank.pipeline import Pipeline, Times, first_stage_order, first_stage_scores
+from mnemorank.ranking.calibrate import fit_platt, sigmoid
+from mnemorank.ranking.fuse import evidence
+
+Floats = NDArray[np.float64]
+WEIGHTS = (0.0, 0.3, 0.6, 1.0, 1.5, 2.5, 4.0)
+LINKS = (0.0, 2.0, 4.0)
+THRESHOLDS = (0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5)
+# Pairs drawn from each set for the calibration, so that each counts alike.
+DRAWN = 4000
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A question as the pipeline gets it, with the model's scores.
+
+    :param relevant: of the pool's memories, in the pool's order.
+    :param in_part: the share of memories of which only windows were read.
+    """
+
+    query: str
+    pool: list[Any]
+    time: Any
+    relevant: NDArray[np.bool_]
+    scored: Scored
+
+    @property
+    def in_part(self) -> float:
+        return float(np.mean([window is not None for window in self.scored.matched]))
+
+    @property
+    def first_stage(self) -> Floats:
+        return first_stage_scores(self.query, self.pool, "auto")
+
+
+class Given:
+    """A model whose scores are at hand."""
+
+    def __init__(self, manifest: Manifest) -> None:
+        self.manifest = manifest
+
+
+def read_cases(model: Model, task: str, path: Path, limit: int | None) -> Iterator[Case]:
+    loader = loaders[task]
+    for example in islice(loader.read(path), limit):
+        order = neutral_order(example)
+        pool = [example.candidates[i].memory for i in order]
+        relevant = Judged.of(example, loader.relevant_from).relevant[order]
+        yield Case(example.query, pool, example.query_time, relevant, model.score(example.query, pool))
+
+
+def figure(cases: Sequence[Case], manifest: Manifest, name: str) -> float:
+    """The mean of a measure over the questions that have an answer, through the whole pipeline."""
+    judged, rankings = [], []
+    for case in cases:
+        if not case.relevant.any():
+            continue
+        scored = replace(case.scored, manifest=manifest)
+        first = case.first_stage
+        order = first_stage_order(case.pool, first, "auto")
+        times = Times.read(case.time, None, None)
+        stage = Pipeline(case.query, case.pool, Options(), times, first, order, Given(manifest))  # type: ignore[arg-type]
+        ranking = stage.rank(scored, None, None, False, (), ())
+        judged.append(Judged(case.relevant.astype(np.float64), case.relevant))
+        rankings.append([result.index for result in ranking])
+    return float(np.mean(measure(judged, rankings)[name]))
+
+
+def weights_table(sets: dict[str, tuple[str, list[Case]]], manifest: Manifest) -> None:
+    print("weight  links  " + "  ".join(f"{name:>12}" for name in sets) + "    mean")
+    for weight in WEIGHTS:
+        for links in LINKS:
+            tried = replace(manifest, calibration=Calibration(), first_stage=FirstStage(weight), link_weight=links)
+            found = [figure(cases, tried, name) for name, cases in sets.values()]
+            print(f"{weight:6}  {links:5}  " + "  ".join(f"{f:12.4f}" for f in found) + f"  {np.mean(found):.4f}")
+
+
+def with_evidence(case: Case, weight: float, in_part: float, keep: NDArray[np.bool_]) -> Floats:
+    """The model's logits with the first stage's evidence, for the memories kept: what the calibration is fitted on."""
+    first = FirstStage(weight, in_part=in_part).weight_for(case.in_part)
+    return np.asarray(case.scored.raw[keep] + evidence(case.first_stage[keep], first, "score"), dtype=np.float64)
+
+
+def fit(sets: dict[str, tuple[str, list[Case]]], weight: float, in_part: float, links: float) -> None:
+    rng = np.random.default_rng(0)
+    logits, labels = [], []
+    for _, cases in sets.values():
+        found = [with_evidence(c, weight, in_part, np.ones(len(c.pool), dtype=bool)) for c in cases]
+        x, y = np.concatenate(found), np.concatenate([case.relevant for case in cases])
+        drawn = rng.integers(0, int(np.isfinite(x).sum()), DRAWN)
+        logits.append(x[np.isfinite(x)][drawn])
+        labels.append(y[np.isfinite(x)][drawn].astype(np.float64))
+    fitted = fit_platt(np.concatenate(logits), np.concatenate(labels))
+    print(f"calibration: scale {fitted.scale:.4f}, bias {fitted.bias:.4f}")
+    print(f"first_stage: weight {fitted.scale * weight:.3f}, in_part {fitted.scale * in_part:.3f}")
+    print(f"link_weight: {fitted.scale * links:.2f}")
+    for name, x, y in zip(
+        [*sets, "all"], [*logits, np.concatenate(logits)], [*labels, np.concatenate(labels)], strict=True
+    ):
+        before, after = (error(chance, y) for chance in (sigmoid(x), sigmoid(fitted.scale * x + fitted.bias)))
+        print(f"  {name}: ECE {before:.3f} → {after:.3f}, {y.mean():.3f} relevant")
+    thresholds(sets, fitted, weight, in_part)
+
+
+def error(chance: Floats, labels: Floats) -> float:
+    return expected_calibration_error(reliability(chance, labels > 0)) or 0.0
+
+
+def thresholds(sets: dict[str, tuple[str, list[Case]]], fitted: Calibration, weight: float, in_part: float) -> None:
+    best: dict[str, tuple[list[float], list[float]]] = {}
+    for name, (_, cases) in sets.items():
+        with_answer: list[float] = []
+        without: list[float] = []
+        for case in cases:
+            for keep, into in ((np.ones(len(case.pool), dtype=bool), with_answer), (~case.relevant, without)):
+                if keep.sum() > 1 and (into is without or case.relevant.any()):
+                    top = np.nanmax(with_evidence(case, weight, in_part, keep))
+                    into.append(float(sigmoid(np.array([fitted.scale * top + fitted.bias]))[0]))
+        best[name] = with_answer, without
+    print("threshold: answered where there is an answer / refused where there is none")
+    for threshold in THRESHOLDS:
+        shares = {
+            name: (np.mean(np.array(a) >= threshold), np.mean(np.array(b) < threshold)) for name, (a, b) in best.items()
+        }
+        mean = np.mean([sum(pair) / 2 for pair in shares.values()])
+        print(
+            f"  {threshold}: "
+            + "  ".join(f"{n} {a:.2f}/{b:.2f}" for n, (a, b) in shares.items())
+            + f"  mean {mean:.3f}"
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model")
+    parser.add_argument("--set", action="append", required=True, help="name=task:measure:path")
+    parser.add_argument("--limit", type=int, help="questions of each set")
+    parser.add_argument("--scores", type=Path, required=True, help="a file of our own to keep scores in (pickle)")
+    parser.add_argument("--threads", type=int)
+    parser.add_argument("--choose", type=float, nargs=3, metavar=("WEIGHT", "IN_PART", "LINKS"))
+    arguments = parser.parse_args()
+    model = Model.load(arguments.model, threads=arguments.threads)
+    kept: dict[str, list[Case]] = pickle.loads(arguments.scores.read_bytes()) if arguments.scores.exists() else {}
+    sets: dict[str, tuple[str, list[Case]]] = {}
+    for stated in arguments.set:
+        name, _, rest = stated.partition("=")
+        task, measured, path = rest.split(":", 2)
+        if name not in kept:
+            kept[name] = list(read_cases(model, task, Path(path), arguments.limit))
+            arguments.scores.write_bytes(pickle.dumps(kept))
+            print(f"{name}: {len(kept[name])} questions scored", flush=True)
+        sets[name] = measured, kept[name]
+    if arguments.choose:
+        fit(sets, *arguments.choose)
+    else:
+        weights_table(sets, model.manifest)
+
+
+if __name__ == "__main__":
+    main()
