@@ -16,6 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from mnemorank.server.auth import KeyRing, identify
 from mnemorank.server.error_bodies import ErrorWriter, as_problem, respond
 from mnemorank.server.errors import Problem
+from mnemorank.server.logs import log_failure
 from mnemorank.server.metrics import Metrics
 from mnemorank.server.settings import Settings
 from mnemorank.server.tracing import Tracing
@@ -57,7 +58,7 @@ class RequestContext:
                 try:
                     await self.app(scope, receive, send_with_id)
                 except Exception as error:
-                    logger.exception("request failed", extra={"fields": {"request_id": request_id}})
+                    log_failure(logger, "request failed", error, request_id=request_id)
                     if not has_begun:
                         await respond(self.writers, scope, as_problem(error))(scope, receive, send_with_id)
                 span.finish(status, notes)

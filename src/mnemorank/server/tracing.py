@@ -9,6 +9,9 @@ from typing import Any, Protocol
 from mnemorank._version import __version__
 from mnemorank.errors import MissingExtraError
 
+# The words of an error may quote a request.
+_WITHOUT_WORDS = {"record_exception": False, "set_status_on_exception": False}
+
 
 class Span(Protocol):
     def finish(self, status: int, notes: Mapping[str, Any]) -> None: ...
@@ -35,7 +38,8 @@ class Tracing:
 
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         method = str(scope["method"])
-        with self._tracer.start_as_current_span(method, context=extract(headers), kind=SpanKind.SERVER) as span:
+        options = {"context": extract(headers), "kind": SpanKind.SERVER, **_WITHOUT_WORDS}
+        with self._tracer.start_as_current_span(method, **options) as span:
             span.set_attribute("http.request.method", method)
             span.set_attribute("mnemorank.request_id", request_id)
             yield _OtelSpan(span, scope)
@@ -46,8 +50,12 @@ class Tracing:
         if self._tracer is None:
             yield
             return
-        with self._tracer.start_as_current_span(name):
-            yield
+        with self._tracer.start_as_current_span(name, **_WITHOUT_WORDS) as span:
+            try:
+                yield
+            except Exception as error:
+                span.set_attribute("error.type", type(error).__name__)
+                raise
 
 
 class _OtelSpan:

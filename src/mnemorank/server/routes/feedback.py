@@ -14,6 +14,7 @@ from pydantic import ConfigDict, Field
 
 from mnemorank.server.auth import Admin, Caller, requires
 from mnemorank.server.errors import Problem
+from mnemorank.server.logs import log_failure, reason_of
 from mnemorank.server.routes.memories import ERROR_EXAMPLE, Name, NativeShape, Number
 from mnemorank.server.routes.shapes import LARGEST, Text, dialect_router, errors
 
@@ -135,9 +136,9 @@ async def _stored(work: Callable[[], T]) -> T:
     try:
         return await asyncio.to_thread(work)
     except SQLAlchemyError as error:
-        logger.exception("the event store failed")
-        reason = getattr(error, "orig", None) or type(error).__name__
-        raise Problem(503, "store_failed", f"the event store failed, and nothing was stored: {reason}") from error
+        log_failure(logger, "the event store failed", error)
+        message = f"the event store failed, and nothing was stored: {reason_of(error)}"
+        raise Problem(503, "store_failed", message) from error
 
 
 def _store(request: Request) -> Any:

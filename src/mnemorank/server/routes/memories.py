@@ -19,6 +19,7 @@ from mnemorank.server.engine import Answer, Engine
 from mnemorank.server.errors import DeadlineError, Problem
 from mnemorank.server.events import EventLog, describe, new_event_id
 from mnemorank.server.limits import check_count, check_instruction, check_query
+from mnemorank.server.logs import log_failure
 from mnemorank.server.routes.shapes import Count, Flag, Text, dialect_router, errors
 from mnemorank.server.settings import Settings
 from mnemorank.server.swap import Served
@@ -254,8 +255,8 @@ def _record(
     )
     try:
         log.record(event)
-    except Exception:
-        logger.exception("event lost", extra={"fields": {"event_id": event_id}})
+    except Exception as error:
+        log_failure(logger, "event lost", error, event_id=event_id)
         request.app.state.metrics.events_lost.inc()
         request.state.notes["event_lost"] = True
     return shown
