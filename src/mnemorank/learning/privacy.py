@@ -12,22 +12,31 @@ from mnemorank.errors import InputError
 from mnemorank.memory import Memory
 from mnemorank.scorers.tokens import clean
 
-# Order matters: keys before numbers, so that the digits of a key are not taken for a telephone.
+_LETTER = r"A-Za-z0-9\u00c0-\u0dff\u1e00-\u1fff"  # of scripts that put spaces between words
+# Order matters: keys before numbers, so that the digits of a key are not taken for a telephone. Every run that could
+# begin at many places is bounded: the time is linear in the length of a text, whatever it holds.
 PATTERNS: Mapping[str, str] = {
     "key": (
-        r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)"
+        r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----.*?(?:-----END [A-Z ]{0,40}PRIVATE KEY-----|\Z)"
         r"|\b(?:sk|pk|rk)[-_][A-Za-z0-9_-]{16,}"
         r"|\bgh[pousr]_[A-Za-z0-9]{20,}|\bgithub_pat_[A-Za-z0-9_]{20,}|\bglpat-[A-Za-z0-9_-]{16,}"
         r"|\bhf_[A-Za-z0-9]{20,}|\bxox[abpros]-[A-Za-z0-9-]{10,}|\b(?:AKIA|ASIA)[A-Z0-9]{16}\b"
-        r"|\bAIza[A-Za-z0-9_-]{30,}|\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*"
-        r"|(?i:\b(?:api[_-]?key|secret|token|passwor[dt]|passwd|bearer)\b\s*(?:[:=]|\bis\b)?\s*[\"']?)"
-        r"(?=[^\s\"']*\d)[^\s\"',;]{8,}"
+        r"|\bAIza[A-Za-z0-9_-]{30,}"
+        r"|(?:(?<![\w-])eyJ[A-Za-z0-9_-]{8,}|(?<=-)eyJ[A-Za-z0-9_-]{8,400})\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*"
+        r"|(?i:\bpass(?:wor[dt]|wd)\b\s{0,8}(?:[:=]|\bis\b)\s{0,8}[\"']?)(?=[^\s\"',;]{0,64}\d)[^\s\"',;]{4,}"
+        r"|(?i:\b(?:api[_-]?key|secret|token|passwor[dt]|passwd|bearer)\b\s{0,8}(?:[:=]|\bis\b)?\s{0,8}[\"']?)"
+        r"(?=[^\s\"']{0,64}\d)[^\s\"',;]{8,}"
     ),
-    "email": r"[A-Za-z0-9._%+-]{1,64}@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)*\.[A-Za-z]{2,}",
+    "email": (
+        rf"[{_LETTER}._%+-]{{1,64}}@[{_LETTER}-]{{1,63}}(?:\.[{_LETTER}-]{{1,63}}){{0,8}}"
+        rf"\.(?:xn--[a-z0-9-]{{2,59}}|[^\W\d_]{{2,63}})"
+    ),
     "card": r"(?<![\w.-])(?:\d[ -]?){12,18}\d(?![\w-])",
     "phone": (
         r"(?<![\w.-])(?:\+|00)\d(?:[ ().-]{0,2}\d){6,14}(?!\w)"
         r"|(?<![\w.-])\(?\d{2,5}\)?(?:[ .-]\d{2,5}){2,4}(?![\w-])"
+        r"|(?<![\w.,/-])(?P<bare>[2-9]\d{9}|0[1-9]\d{8,10}|0[1-9]\d{1,3}[ /-]\d{5,8}|[2-9]\d{2}-\d{4})"
+        r"(?![\w/-]|[.,:]\d)"
     ),
 }
 # A look that is much cheaper than the pattern, and never misses what the pattern would find.
@@ -37,6 +46,17 @@ _KEY_SIGNS = (
 )  # fmt: skip
 _DIGIT = re.compile(r"\d")
 _DATE = re.compile(r"\d{4}[-./ ]\d{1,2}[-./ ]\d{1,2}|\d{1,2}[-./ ]\d{1,2}[-./ ]\d{4}")
+# What tells a number without a country code from an id, a price or a range: the words beside it.
+_BESIDE = 40
+_ID_BEFORE = re.compile(
+    r"[$€£¥#] ?$|\b(?:id|isbn|issn|sku|order|invoice|ticket|case|issue|article|part|serial|tracking|build)"
+    r"(?: ?(?:number|no|nr|id))?[\s.:=#]{0,3}$",
+    re.IGNORECASE,
+)
+_PRICE_AFTER = re.compile(r" ?(?:[$€£¥%]|(?:USD|EUR|GBP|JPY|dollars?|euros?|pounds?|yen)\b)", re.IGNORECASE)
+_CALL_BEFORE = re.compile(
+    r"\b(?:call|dial|ring|text|reach|phone|telephone|tel|mobile|cell|fax|number|extension)\b", re.IGNORECASE
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,9 +140,20 @@ def _replacement(name: str, match: re.Match[str]) -> str:
     found = match[0]
     if name == "phone" and (_DATE.fullmatch(found) or not 7 <= sum(map(str.isdigit, found)) <= 15):
         return found  # 2024-03-05 looks like a number to dial
+    if name == "phone" and match["bare"] and not _is_dialled(match):
+        return found
     if name == "card" and not _passes_luhn(found):
         return found
     return f"[{name}]"
+
+
+def _is_dialled(match: re.Match[str]) -> bool:
+    """Whether a number without a country code is a telephone's, by the words beside it."""
+    before = match.string[max(match.start() - _BESIDE, 0) : match.start()]
+    if _ID_BEFORE.search(before) or _PRICE_AFTER.match(match.string, match.end()):
+        return False
+    is_range = len(match[0]) == len("500-1500") and match[0][4] != "0"
+    return not is_range or _CALL_BEFORE.search(before) is not None
 
 
 def _passes_luhn(text: str) -> bool:
