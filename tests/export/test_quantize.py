@@ -9,6 +9,7 @@ from onnx import numpy_helper
 from safetensors.torch import save_file
 
 from mnemorank.artefact import load_artefact
+from mnemorank.cli import main
 from mnemorank.errors import InputError
 from mnemorank.export import export
 from mnemorank.export.blocks import bits_in
@@ -44,28 +45,35 @@ def test_int4_blocks_pack_and_unpack():
     assert np.square(rounded - weight).sum() <= np.square(straight - weight).sum()
 
 
-def test_codes_of_training_are_what_the_file_holds(trained, tmp_path):
-    """Weights on an INT4 grid with the scales beside them, as quantization-aware training leaves them."""
+def write_qat(trained, folder, bits):
+    """Weights on a grid with the scales beside them, as quantization-aware training leaves them."""
     from transformers import AutoModelForSequenceClassification
 
     model = AutoModelForSequenceClassification.from_pretrained(trained)
     generator = torch.Generator().manual_seed(3)
-    scales, codes = {}, {}
+    scales, codes, half = {}, {}, 2 ** (bits - 1)
     for name, module in model.named_modules():
         if isinstance(module, torch.nn.Linear) and "classifier" not in name:
             outputs, width = module.weight.shape
-            scales[name] = torch.rand((outputs, width // 16), generator=generator) * 0.05 + 0.02
-            codes[name] = torch.randint(-8, 8, (outputs, width), generator=generator)
+            scales[name] = (torch.rand((outputs, width // 16), generator=generator) * 0.4 + 0.16) / half
+            codes[name] = torch.randint(-half, half, (outputs, width), generator=generator)
             module.weight.data = codes[name] * scales[name].repeat_interleave(16, dim=1)
-    folder = tmp_path / "qat"
     model.save_pretrained(folder)
     for name in ("tokenizer.json", "tokenizer_config.json"):
         (folder / name).write_bytes((trained / name).read_bytes())
-    save_file(scales, folder / "qat.safetensors", metadata={"bits": "4", "group_size": "16"})
+    save_file(scales, folder / "qat.safetensors", metadata={"bits": str(bits), "group_size": "16"})
+    return model, codes
 
-    result = export(folder, tmp_path / "out", "int4")
-    tensors = initializers(onnx.load(str(tmp_path / "out" / "model.onnx")).graph)
-    stored = {name.removesuffix("_codes"): numpy_helper.to_array(t) for name, t in tensors.items() if "_codes" in name}
+
+def stored_codes(path):
+    tensors = initializers(onnx.load(str(path)).graph)
+    return {name.removesuffix("_codes"): numpy_helper.to_array(t) for name, t in tensors.items() if "_codes" in name}
+
+
+def test_codes_of_training_are_what_the_file_holds(trained, tmp_path):
+    model, codes = write_qat(trained, tmp_path / "qat", 4)
+    result = export(tmp_path / "qat", tmp_path / "out", "int4")
+    stored = stored_codes(tmp_path / "out" / "model.onnx")
     layer = "bert.encoder.layer.0"
     np.testing.assert_array_equal(
         unpacked(stored[f"model.{layer}.intermediate.weight"]).reshape(64, 32), codes[f"{layer}.intermediate.dense"]
@@ -94,14 +102,25 @@ def test_codes_of_training_are_what_the_file_holds(trained, tmp_path):
     assert result.parity.rank_correlation > 0.98
 
 
-def test_int4_is_refused_where_int8_was_trained(trained, tmp_path):
-    folder = tmp_path / "qat"
-    folder.mkdir()
-    for path in trained.iterdir():
-        (folder / path.name).write_bytes(path.read_bytes())
-    save_file({"x": torch.ones(1, 1)}, folder / "qat.safetensors", metadata={"bits": "8", "group_size": "32"})
-    with pytest.raises(InputError, match="holds INT8 weights"):
-        export(folder, tmp_path / "out", "int4")
+def test_int8_codes_of_training_are_kept_by_int8_and_refused_by_int4(trained, tmp_path):
+    _, codes = write_qat(trained, tmp_path / "qat", 8)
+    result = export(tmp_path / "qat", tmp_path / "out", "int8")
+    layer = "bert.encoder.layer.0"
+    stored = stored_codes(tmp_path / "out" / "model.onnx")[f"model.{layer}.intermediate.weight"]
+    np.testing.assert_array_equal(stored.astype(np.int16).reshape(64, 32) - 128, codes[f"{layer}.intermediate.dense"])
+    assert result.manifest.quantization == "int8-weights"
+    assert result.parity.note is None
+    assert result.parity.rank_correlation > 0.98
+    with pytest.raises(InputError, match=r"holds INT8 weights; INT4 would undo what was trained; int8 keeps it"):
+        export(tmp_path / "qat", tmp_path / "out", "int4")
+
+
+def test_codes_of_training_that_are_not_kept_are_told(trained, tmp_path, capsys):
+    write_qat(trained, tmp_path / "qat", 4)
+    assert main(["export", str(tmp_path / "qat"), str(tmp_path / "out"), "--quantize", "int8"]) == 0
+    told = "trained for INT4 weights in blocks, rounded anew here; --quantize int4 keeps them"
+    assert told in capsys.readouterr().out
+    assert load_artefact(tmp_path / "out").manifest.evaluation["parity"]["note"] == told
 
 
 @pytest.fixture

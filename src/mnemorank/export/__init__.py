@@ -69,6 +69,12 @@ def export(
         raise InputError(f"tolerance: expected a number from 0, got {tolerance!r}")
     artefact = load_artefact(model)
     _check_output(output, artefact)
+    grid = Grid.read(artefact.path / _GRID) if (artefact.path / _GRID).is_file() else None
+    if quantize == "int4" and grid is not None and grid.bits != 4:
+        raise InputError(
+            f"quantize: {artefact.path / _GRID} holds INT{grid.bits} weights; INT4 would undo what was trained; "
+            f"int{grid.bits} keeps it"
+        )
     network = load_classifier(artefact)
     artefact = _fitting(artefact, network.config)
     tokenizer = load_tokenizing(*_tokenizer_folders(artefact)).tokenizer
@@ -83,8 +89,8 @@ def export(
         plain = work / "fp32.onnx"
         is_bert = bert_layers(network) is not None
         _write_plain(artefact, plain)
-        name = _quantize(quantize, artefact, plain, folder / "model.onnx", calibrating, is_bert)
-        parity = compare(plain, folder / "model.onnx", expected, compared)
+        name = _quantize(quantize, artefact, plain, folder / "model.onnx", calibrating, is_bert, grid)
+        parity = replace(compare(plain, folder / "model.onnx", expected, compared), note=_note(quantize, name, grid))
         manifest = replace(artefact.manifest, family="onnx", quantization=name, files={})
         if dev:
             parity = _with_dev(parity, manifest, folder, plain, dev)
@@ -105,21 +111,23 @@ def _write_plain(artefact: Artefact, path: Path, calibration: Sequence[Feed] = (
 
 
 def _quantize(
-    kind: str, artefact: Artefact, plain: Path, target: Path, calibration: Sequence[Feed], is_bert: bool
+    kind: str,
+    artefact: Artefact,
+    plain: Path,
+    target: Path,
+    calibration: Sequence[Feed],
+    is_bert: bool,
+    grid: Grid | None,
 ) -> str:
     """Write the quantized graph; returns what the manifest calls it."""
     if kind == "none":
         shutil.copy(plain, target)
         return "none"
-    grid_path = artefact.path / _GRID
-    grid = Grid.read(grid_path) if grid_path.is_file() else None
     source = plain.with_name("source.onnx")
-    if kind == "int4":
-        if grid is not None and grid.bits != 4:
-            raise InputError(f"quantize: {grid_path} holds INT{grid.bits} weights; INT4 would undo what was trained")
+    if kind == "int4" or (kind == "int8" and grid is not None and grid.bits == 8):
         _write_plain(artefact, source, one_node=False)
         block_weights(source, target, 4, grid)
-        return "int4-weights"
+        return f"int{grid.bits if grid else 4}-weights"
     if is_bert:
         _write_plain(artefact, source, calibration[:64])
     else:
@@ -129,6 +137,13 @@ def _quantize(
         return "int8-dynamic"
     int8_static(source, target, calibration)
     return "int8-static"
+
+
+def _note(kind: str, name: str, grid: Grid | None) -> str | None:
+    """What is to be said where the codes that training settled on are not those of the file."""
+    if grid is None or kind == "none" or name == f"int{grid.bits}-weights":
+        return None
+    return f"trained for INT{grid.bits} weights in blocks, rounded anew here; --quantize int{grid.bits} keeps them"
 
 
 def _with_dev(parity: Parity, manifest: Manifest, folder: Path, plain: Path, dev: Sequence[Example]) -> Parity:

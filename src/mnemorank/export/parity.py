@@ -39,6 +39,7 @@ class Parity:
     :param graph_difference: the largest difference of a score between the torch model and the fp32 graph.
     :param rank_correlation: Spearman's, over all pairs.
     :param metric_before: on the dev set; None where none was given.
+    :param note: what else is to be known about the file.
     """
 
     pairs: int
@@ -52,6 +53,7 @@ class Parity:
     metric: str | None = None
     metric_before: float | None = None
     metric_after: float | None = None
+    note: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         return {key: value for key, value in asdict(self).items() if value is not None}
@@ -70,6 +72,8 @@ class Parity:
             rows.append((f"dev {self.metric}", f"{self.metric_before:.4f} → {self.metric_after:.4f}"))
         else:
             rows.append(("dev", "no dev set given: quality not judged"))
+        if self.note is not None:
+            rows.append(("note", self.note))
         return rows
 
     def check(self, tolerance: float) -> None:
