@@ -441,3 +441,8 @@ def test_a_ranking_as_json(reranker):
     assert [each["index"] for each in record["results"]] == [result.index for result in ranking]
     assert {"relevance", "stale", "text"} <= set(record["results"][0])
     assert record["abstained"] is ranking.abstained
+
+
+def test_an_instruction_that_the_model_cannot_take_is_said(reranker):
+    (warning,) = reranker.rerank(QUERY, POOL, instruction="prefer the newest").warnings
+    assert warning == "instruction: not read, the model's template 'pair' has none"

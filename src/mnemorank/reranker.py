@@ -14,12 +14,14 @@ from typing import Any
 import numpy as np
 
 from mnemorank.errors import InputError, QueryTooLongError, ScorerError
+from mnemorank.manifest import Manifest
 from mnemorank.memory import Memory, OnError, as_pool, read_memories
 from mnemorank.model import Model, Scored, Scoring
 from mnemorank.options import Options
 from mnemorank.pipeline import Pipeline, Times, When, first_stage_order, first_stage_scores
 from mnemorank.ranking.calibrate import log_odds, sigmoid
 from mnemorank.results import Ranking, Score
+from mnemorank.templates import templates
 
 logger = logging.getLogger(__name__)
 
@@ -87,6 +89,8 @@ class Reranker:
         deadline = None if deadline_ms is None else started + deadline_ms / 1000
         ask = partial(self._ask, query, instruction=instruction, deadline=deadline, report=warnings.append)
         scored, degraded = self._score(ask, pool, first_order[: options.limit], deadline)
+        if instruction and scored is not None and not _takes_instructions(scored.manifest):
+            warnings.append(f"instruction: not read, the model's template {scored.manifest.template!r} has none")
         stage = Pipeline(query, pool, options, times, first_stage, first_order, self.model)
         return stage.rank(scored, degraded, top_k, explain, tuple(warnings), records)
 
@@ -176,6 +180,11 @@ class Reranker:
         elif missed:
             degraded = f"deadline: {len(missed)} of {len(pool)} memories were not scored in time"
         return Scored(raw, matched, scored.manifest), degraded
+
+
+def _takes_instructions(manifest: Manifest) -> bool:
+    """Whether an instruction reaches the model; what a remote one does with it cannot be known."""
+    return manifest.family == "remote" or templates[manifest.template].instruction is not None
 
 
 def _end_of(text: str, share: float) -> str:
