@@ -18,7 +18,7 @@ from mnemorank.server.error_bodies import ErrorWriter, install
 from mnemorank.server.events import EventLog
 from mnemorank.server.lifespan import lifespan
 from mnemorank.server.metrics import Metrics
-from mnemorank.server.middleware import BodyGuard, HostGuard, RequestContext
+from mnemorank.server.middleware import BodyGuard, HostGuard, OriginGuard, RequestContext
 from mnemorank.server.routes import ROUTES
 from mnemorank.server.settings import Settings
 from mnemorank.server.swap import ModelSlot, load_served
@@ -81,6 +81,8 @@ def create_app(
         app.add_middleware(
             CORSMiddleware, allow_origins=list(settings.cors_origins), allow_methods=["*"], allow_headers=["*"]
         )
+    if state.keys is None:
+        app.add_middleware(OriginGuard, settings=settings, writers=writers)
     if settings.is_loopback and state.keys is None:
         app.add_middleware(HostGuard, settings=settings, writers=writers)
     app.add_middleware(RequestContext, metrics=state.metrics, tracing=tracing, writers=writers)

@@ -1,4 +1,4 @@
-"""What surrounds every request: id, log line and metrics; host check; body size and patience."""
+"""What surrounds every request: id, log line and metrics; host and origin; body size and patience."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from mnemorank.server.tracing import Tracing
 logger = logging.getLogger("mnemorank.server.requests")
 
 BODIES_AT_ONCE = 16
+_READING = ("GET", "HEAD", "OPTIONS")
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
 
@@ -99,9 +100,40 @@ class HostGuard:
             name = re.sub(r":\d*$", "", host).lower()
             if name not in self.allowed:
                 problem = Problem(421, "wrong_host", "this server does not answer to that host name; see allowed_hosts")
-                await respond(self.writers, scope, problem)(scope, receive, send)
+                await refuse(problem, self.writers, scope, send)
                 return
         await self.app(scope, receive, send)
+
+
+class OriginGuard:
+    """Without keys, lets no web page of another origin change anything: its requests name their origin, or are a form's.
+
+    A program sends no origin, and need not state the type of a body it does not send.
+    """
+
+    def __init__(self, app: ASGIApp, settings: Settings, writers: Mapping[str, ErrorWriter]) -> None:
+        self.app, self.writers = app, writers
+        self.allowed = {origin.lower() for origin in settings.cors_origins}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        problem = None
+        if scope["type"] == "http" and scope["method"] not in _READING:
+            problem = self._problem(Headers(scope=scope))
+        if problem is None:
+            await self.app(scope, receive, send)
+        else:
+            await refuse(problem, self.writers, scope, send)
+
+    def _problem(self, headers: Headers) -> Problem | None:
+        origin = headers.get("origin", "").lower()
+        is_own = "://" in origin and origin.partition("://")[2] == headers.get("host", "").lower()
+        if origin and not is_own and not self.allowed & {origin, "*"}:
+            message = "pages of that origin may not do this; name it in cors_origins if they should"
+            return Problem(403, "foreign_origin", message)
+        kind = headers.get("content-type", "application/json").partition(";")[0].strip().lower()
+        if kind != "application/json" and not re.fullmatch(r"application/\S+\+json", kind):
+            return Problem(403, "not_json", "requests must be sent as application/json")
+        return None
 
 
 class BodyGuard:
@@ -119,11 +151,11 @@ class BodyGuard:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        if scope["method"] in ("GET", "HEAD", "OPTIONS"):
+        if scope["method"] in _READING:
             # A body that nobody reads could keep its connection open for ever, byte by byte.
             if _has_body(Headers(scope=scope)):
                 problem = Problem(400, "malformed", f"a {scope['method']} request has no body")
-                await self._refuse(problem, scope, send)
+                await refuse(problem, self.writers, scope, send)
             else:
                 await self.app(scope, receive, send)
             return
@@ -135,9 +167,10 @@ class BodyGuard:
                 await self.app(scope, _replay(bytes(body), receive), send)
         except TimeoutError:
             seconds = self.settings.read_timeout
-            await self._refuse(Problem(408, "too_slow", f"the body took longer than {seconds:g} s"), scope, send)
+            problem = Problem(408, "too_slow", f"the body took longer than {seconds:g} s")
+            await refuse(problem, self.writers, scope, send)
         except Problem as problem:
-            await self._refuse(problem, scope, send)
+            await refuse(problem, self.writers, scope, send)
         finally:
             self._room += len(body)
 
@@ -161,10 +194,12 @@ class BodyGuard:
             if not message.get("more_body", False):
                 return True
 
-    async def _refuse(self, problem: Problem, scope: Scope, send: Send) -> None:
-        response = respond(self.writers, scope, problem)
-        response.headers["connection"] = "close"
-        await response(scope, _nothing, send)
+
+async def refuse(problem: Problem, writers: Mapping[str, ErrorWriter], scope: Scope, send: Send) -> None:
+    """Answer a request whose body was not read, and hang up, since the rest of it may be on its way."""
+    response = respond(writers, scope, problem)
+    response.headers["connection"] = "close"
+    await response(scope, _nothing, send)
 
 
 def _has_body(headers: Headers) -> bool:
