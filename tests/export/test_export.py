@@ -142,12 +142,23 @@ def test_command_prints_the_table_and_fails_with_one(trained, dev_file, tmp_path
     assert load_artefact(tmp_path / "out").manifest.quantization == "none"
 
 
-def test_a_folder_that_is_no_model_is_not_overwritten(trained, tmp_path):
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "notes.txt").write_text("keep")
-    with pytest.raises(InputError, match="exists and is not a model folder"):
-        export(trained, tmp_path / "mine")
-    assert (tmp_path / "mine" / "notes.txt").read_text() == "keep"
+def test_only_an_earlier_export_is_replaced(trained, tmp_path):
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "notes.txt").write_text("keep")
+    with pytest.raises(InputError, match="mine: holds something else than an earlier export"):
+        export(trained, mine)
+    other = tmp_path / "other"
+    shutil.copytree(trained, other)
+    with pytest.raises(InputError, match="other: holds something else than an earlier export"):
+        export(trained, other)
+    assert (other / "model.safetensors").exists()
+    export(trained, tmp_path / "out", "none")
+    assert export(trained, tmp_path / "out", "int8").manifest.quantization == "int8-dynamic"
+    shutil.copy(mine / "notes.txt", tmp_path / "out")
+    with pytest.raises(InputError, match=r"out: holds notes\.txt, which is not of the export there"):
+        export(trained, tmp_path / "out", "none")
+    assert (tmp_path / "out" / "notes.txt").read_text() == (mine / "notes.txt").read_text() == "keep"
 
 
 def test_random_heads_are_refused(tmp_path):

@@ -238,6 +238,26 @@ def test_a_folder_in_use_is_not_overwritten(tables, tmp_path, trained):
         train(parse_recipe(tables), tmp_path / "new", resume=True)
 
 
+def test_a_folder_of_something_else_is_not_overwritten(tables, tmp_path, tiny_bert):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "config.json").write_text("keep")
+    (tmp_path / "file").write_text("keep")
+    for name in ("mine", "file"):
+        with pytest.raises(InputError, match=f"{name}: holds something else than a run"):
+            train(parse_recipe(tables), tmp_path / name)
+    with pytest.raises(InputError, match="bert: is the base of the recipe"):
+        train(parse_recipe(tables), tiny_bert)
+    assert [path.name for path in (tmp_path / "mine").iterdir()] == ["config.json"]
+
+
+def test_what_a_kill_cut_off_is_no_obstacle(tables, tmp_path):
+    (tmp_path / "out" / "checkpoints").mkdir(parents=True)
+    (tmp_path / "out" / "checkpoints" / "partial-run.json").write_text("{")
+    tables["train"]["steps"] = 1
+    del tables["dev"]
+    assert train(parse_recipe(tables), tmp_path / "out").manifest.name == "tiny"
+
+
 def test_a_base_without_a_tokenizer_is_named(tables, tmp_path, tiny_bert):
     bare = tmp_path / "bare"
     bare.mkdir()

@@ -184,10 +184,19 @@ def _tokenizer_folders(artefact: Artefact) -> list[Path]:
 
 
 def _check_output(output: Path, artefact: Artefact) -> None:
-    """Only a model, an empty folder or nothing is replaced; never the model that is being exported."""
+    """Only an earlier export, an empty folder or nothing is replaced; never the model that is being exported."""
     if not output.exists():
         return
     if output.resolve() == artefact.path.resolve():
         raise InputError(f"{output}: is the model itself; export to another folder")
-    if not output.is_dir() or (any(output.iterdir()) and not (output / MANIFEST).is_file()):
-        raise InputError(f"{output}: exists and is not a model folder; choose another or remove it")
+    if not output.is_dir():
+        raise InputError(f"{output}: is a file; export to a folder")
+    names = sorted(path.name for path in output.iterdir())
+    if not names:
+        return
+    there = load_artefact(output).manifest if MANIFEST in names else None
+    if there is None or there.family != "onnx":
+        raise InputError(f"{output}: holds something else than an earlier export; choose another or remove it")
+    strange = [name for name in names if name not in (MANIFEST, *there.files)]
+    if strange:
+        raise InputError(f"{output}: holds {strange[0]}, which is not of the export there; move it, or choose another")

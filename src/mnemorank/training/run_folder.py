@@ -26,6 +26,8 @@ class Run:
 
 def open_run(recipe: Recipe, output: Path, resume: bool) -> Run:
     """Start a run folder, or open the one that is there and make sure that it is of the same recipe and data."""
+    if _is_folder(recipe.model.base, output):
+        raise InputError(f"{output}: is the base of the recipe; choose another --output")
     folder = output / CHECKPOINTS
     record = run_record(recipe)
     now = {"recipe": recipe.to_dict(), "data": record["data"]}
@@ -35,6 +37,7 @@ def open_run(recipe: Recipe, output: Path, resume: bool) -> Run:
             raise InputError(f"--resume: {output} holds no unfinished run")
         if (output / MANIFEST).exists():
             raise InputError(f"{output}: holds a finished model already; choose another --output or delete it")
+        _check_free(output, path)
         shutil.rmtree(folder, ignore_errors=True)  # what another recipe left, such as its base's scores
         write_whole(path, lambda partial: partial.write_text(json.dumps(now), encoding="utf-8"))
         return Run(folder, record)
@@ -45,6 +48,19 @@ def open_run(recipe: Recipe, output: Path, resume: bool) -> Run:
     if differing:
         raise InputError(f"--resume: {differing} is not what it was when the run began; start anew in another --output")
     return Run(folder, record)
+
+
+def _is_folder(name: str, output: Path) -> bool:
+    """Whether a model's name is that of the output folder."""
+    return output.is_dir() and Path(name).expanduser().resolve() == output.resolve()
+
+
+def _check_free(output: Path, path: Path) -> None:
+    """Only nothing, an empty folder or a run of ours is written into; what a kill cut off counts as nothing."""
+    if path.exists() or not output.exists():
+        return
+    if not output.is_dir() or any(p.is_file() and not p.name.startswith("partial-") for p in output.rglob("*")):
+        raise InputError(f"{output}: holds something else than a run; choose another --output or remove it")
 
 
 def _has_begun(folder: Path) -> bool:
