@@ -17,7 +17,7 @@ def show(ranking: Ranking, explain: bool = False) -> str:
     lines = [line for result in ranking for line in _result_lines(result, columns, explain)]
     if not ranking.results:
         lines.append("no memory made the short list")
-    if ranking.abstained:
+    if ranking.abstained and ranking.results:
         lines.append(
             paint("nothing here is relevant enough to answer (best relevance under the model's threshold)", 33)
         )

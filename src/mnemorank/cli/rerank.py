@@ -18,6 +18,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--field", metavar="NAME", help="field that holds the text (default: text, content, memory, …)")
     parser.add_argument("--now", metavar="DATE", help="the present, for recency (default: today)")
     parser.add_argument("--as-of", metavar="DATE", help="ask for the state at this date")
+    parser.add_argument("--time-range", nargs=2, metavar=("FROM", "TO"), help="the period the query is about")
+    parser.add_argument(
+        "--no-supersede", action="store_true", help="leave outdated memories where they are, without flag"
+    )
     parser.add_argument(
         "--first-stage",
         choices=("auto", "given", "bm25", "none"),
@@ -27,9 +31,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--recency", choices=("none", "linear", "exponential"), default="none", help="favour recent memories"
     )
-    parser.add_argument("--floor", type=float, metavar="P", help="drop memories under this relevance")
+    parser.add_argument(
+        "--floor", type=float, metavar="P", help="drop memories under this relevance, and unscored ones"
+    )
     parser.add_argument("--diversity", type=float, metavar="L", help="MMR's lambda, e.g. 0.9")
-    parser.add_argument("--token-budget", type=positive_number, metavar="N", help="stop before N tokens are exceeded")
+    parser.add_argument(
+        "--token-budget", type=positive_number, metavar="N", help="stop before N tokens are exceeded (the first stays)"
+    )
     parser.add_argument("--limit", type=positive_number, metavar="N", help="score only the first stage's N best")
     parser.add_argument("--deadline-ms", type=float, metavar="MS", help="stop scoring after so many milliseconds")
     parser.add_argument("--instruction", metavar="TEXT", help="for models that take one")
@@ -50,6 +58,7 @@ def run(arguments: argparse.Namespace) -> None:
         fusion=Fusion(recency=arguments.recency),
         selection=Selection(floor=arguments.floor, diversity=arguments.diversity, token_budget=arguments.token_budget),
         first_stage=arguments.first_stage,
+        supersede=not arguments.no_supersede,
         limit=arguments.limit,
     )
     with Reranker(arguments.model, options=options) as reranker:
@@ -59,6 +68,7 @@ def run(arguments: argparse.Namespace) -> None:
             top_k=arguments.top_k,
             now=arguments.now,
             as_of=arguments.as_of,
+            time_range=arguments.time_range and tuple(arguments.time_range),
             deadline_ms=arguments.deadline_ms,
             instruction=arguments.instruction,
             explain=arguments.explain,
