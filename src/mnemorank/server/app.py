@@ -76,13 +76,13 @@ def create_app(
         app.include_router(module.router)
     writers = _writers(modules)
     install(app, writers)
+    if state.keys is None:
+        app.add_middleware(OriginGuard, settings=settings, writers=writers)
     app.add_middleware(BodyGuard, settings=settings, keys=state.keys, writers=writers)
     if settings.cors_origins:
         app.add_middleware(
             CORSMiddleware, allow_origins=list(settings.cors_origins), allow_methods=["*"], allow_headers=["*"]
         )
-    if state.keys is None:
-        app.add_middleware(OriginGuard, settings=settings, writers=writers)
     if settings.is_loopback and state.keys is None:
         app.add_middleware(HostGuard, settings=settings, writers=writers)
     app.add_middleware(RequestContext, metrics=state.metrics, tracing=tracing, writers=writers)

@@ -100,13 +100,13 @@ class HostGuard:
             name = re.sub(r":\d*$", "", host).lower()
             if name not in self.allowed:
                 problem = Problem(421, "wrong_host", "this server does not answer to that host name; see allowed_hosts")
-                await refuse(problem, self.writers, scope, send)
+                await respond(self.writers, scope, problem)(scope, receive, send)
                 return
         await self.app(scope, receive, send)
 
 
 class OriginGuard:
-    """Without keys, lets no web page of another origin change anything: its requests name their origin, or are a form's.
+    """Without keys, lets no page of another origin change anything: its requests name their origin, or are a form's.
 
     A program sends no origin, and need not state the type of a body it does not send.
     """
@@ -122,7 +122,7 @@ class OriginGuard:
         if problem is None:
             await self.app(scope, receive, send)
         else:
-            await refuse(problem, self.writers, scope, send)
+            await respond(self.writers, scope, problem)(scope, receive, send)
 
     def _problem(self, headers: Headers) -> Problem | None:
         origin = headers.get("origin", "").lower()
@@ -155,7 +155,7 @@ class BodyGuard:
             # A body that nobody reads could keep its connection open for ever, byte by byte.
             if _has_body(Headers(scope=scope)):
                 problem = Problem(400, "malformed", f"a {scope['method']} request has no body")
-                await refuse(problem, self.writers, scope, send)
+                await self._refuse(problem, scope, send)
             else:
                 await self.app(scope, receive, send)
             return
@@ -167,10 +167,9 @@ class BodyGuard:
                 await self.app(scope, _replay(bytes(body), receive), send)
         except TimeoutError:
             seconds = self.settings.read_timeout
-            problem = Problem(408, "too_slow", f"the body took longer than {seconds:g} s")
-            await refuse(problem, self.writers, scope, send)
+            await self._refuse(Problem(408, "too_slow", f"the body took longer than {seconds:g} s"), scope, send)
         except Problem as problem:
-            await refuse(problem, self.writers, scope, send)
+            await self._refuse(problem, scope, send)
         finally:
             self._room += len(body)
 
@@ -194,12 +193,10 @@ class BodyGuard:
             if not message.get("more_body", False):
                 return True
 
-
-async def refuse(problem: Problem, writers: Mapping[str, ErrorWriter], scope: Scope, send: Send) -> None:
-    """Answer a request whose body was not read, and hang up, since the rest of it may be on its way."""
-    response = respond(writers, scope, problem)
-    response.headers["connection"] = "close"
-    await response(scope, _nothing, send)
+    async def _refuse(self, problem: Problem, scope: Scope, send: Send) -> None:
+        response = respond(self.writers, scope, problem)
+        response.headers["connection"] = "close"
+        await response(scope, _nothing, send)
 
 
 def _has_body(headers: Headers) -> bool:
