@@ -7,6 +7,7 @@ import pytest
 from mnemorank.errors import InputError
 from mnemorank.training.loading import parse_recipe
 from mnemorank.training.reading import dev_examples
+from mnemorank.training.run import train
 from tests.training.conftest import write_jsonl
 
 
@@ -38,3 +39,20 @@ def test_contradictions_in_dev_triplets_are_named_or_dropped(tables, triplets, t
     with pytest.raises(InputError, match=r"bad\.jsonl: example 40: contradicts example 1"):
         dev_of(tables, path=str(path), format="triplets")
     assert len(dev_of(tables, path=str(path), format="triplets", contradictions="drop")) == 40
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ({"format": "lists"}, r"later\.jsonl:2: candidates: expected a list"),
+        ({"format": "lists", "negatives": {"retriever": "/nowhere"}}, "retriever: expected bm25 or the folder"),
+    ],
+)
+def test_a_fault_in_a_later_stage_is_found_before_the_base_is_measured(tables, tmp_path, train_lists, source, message):
+    good = train_lists.read_text().splitlines()[0]
+    (tmp_path / "later.jsonl").write_text(good + '\n{"query": "q"}\n', encoding="utf-8")
+    tables["stage"] = [{"name": "one"}, {"name": "two", "data": [{"path": str(tmp_path / "later.jsonl"), **source}]}]
+    said = []
+    with pytest.raises(InputError, match=message):
+        train(parse_recipe(tables), tmp_path / "out", say=said.append)
+    assert said == ["reading the data of all stages"]

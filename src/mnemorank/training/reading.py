@@ -1,4 +1,4 @@
-"""Reading what the recipe names: the dev questions."""
+"""Reading what the recipe names: the dev questions, and all of the training data once before the work begins."""
 
 from __future__ import annotations
 
@@ -6,10 +6,24 @@ import random
 from dataclasses import replace
 
 from mnemorank.data.benchmarks import loaders
-from mnemorank.data.mixing import load_mix, own_part, read_examples
+from mnemorank.data.mixing import load_mix, load_source, own_part, read_examples
+from mnemorank.data.negatives import Mining, open_retriever
 from mnemorank.data.records import Example
 from mnemorank.errors import InputError
 from mnemorank.training.recipe import Recipe, Source
+
+
+def check_data(recipe: Recipe) -> None:
+    """Read the data of all stages, so that a fault in the last is found before the first is trained."""
+    seen: set[tuple[object, ...]] = set()
+    for stage in recipe.stage:
+        for source in stage.data:
+            if source.negatives is not None:
+                open_retriever(Mining.of(source.negatives, f"{source.path}: negatives").retriever)
+            read_as = (source.path, source.format, source.split, source.dev_share, source.contradictions)
+            if read_as not in seen:
+                load_source(source)
+            seen.add(read_as)
 
 
 def dev_examples(recipe: Recipe) -> list[Example]:

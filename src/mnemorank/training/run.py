@@ -32,7 +32,7 @@ from mnemorank.training.optimizer import freeze, is_fresh
 from mnemorank.training.progress import Report, Say
 from mnemorank.training.quantization import Grid, convert
 from mnemorank.training.quantization import prepare as prepare_quantization
-from mnemorank.training.reading import dev_examples
+from mnemorank.training.reading import check_data, dev_examples
 from mnemorank.training.recipe import PipelineTable, Recipe
 from mnemorank.training.results import Results, calibrate
 from mnemorank.training.run_folder import Run, open_run
@@ -67,6 +67,9 @@ def train(
     if recipe.threads:
         torch.set_num_threads(recipe.threads)
     dev = dev_examples(recipe)
+    if not resume:  # what is gone on with has the data that was checked when it began
+        say("reading the data of all stages")
+        check_data(recipe)
     base = load_base(recipe.model, recipe.seed)
     manifest = draft_manifest(recipe, base)
     writer = InputWriter(base.plain_tokenizer(), manifest)
