@@ -6,12 +6,13 @@ from learning_cases import make_event
 from mnemorank import InputError
 from mnemorank.learning import examples
 from mnemorank.learning.deletion import delete_by_scope, deletions, expire, export_user
-from mnemorank.learning.mining import mine
+from mnemorank.learning.mining import HELD_OUT, TRAIN, mine, split_of
 from mnemorank.learning.propensity import Propensities
 from mnemorank.learning.signals import Signal
 from mnemorank.learning.store import DAY, EventStore
 
 QUERIES = ("Where does Ruby work?", "When is the dentist visit?", "Which database do we use?")
+NOW = 1_700_000_000.0
 
 
 @pytest.fixture
@@ -74,6 +75,39 @@ def test_a_deletion_reaches_examples_and_is_recorded_for_models(filled, scope, n
     assert (record.scope, record.models) == (scope, done.models)
     assert len(record.subject) == 32  # a keyed hash, not the name
     assert filled.event("other") is not None
+
+
+def query_of(split: str) -> str:
+    return next(query for i in range(99) if split_of(query := f"question {i} alpha") == split)
+
+
+@pytest.mark.parametrize("scope", ["user", "event"])
+def test_a_deletion_reaches_texts_in_the_examples_of_others(store, scope):
+    """Bob's events supply an easy negative, memories that nobody judged, and the wording of a query."""
+    asked, held_out = query_of(TRAIN), query_of(HELD_OUT)
+    store.log(make_event("weather", ("bob easy",), id="b0", tenant="t", user="bob"))
+    store.log(make_event(held_out, ("bob silent",), id="b1", tenant="t", user="bob"))
+    for query, texts in ((asked, ("one",)), (held_out, ("two", "three"))):
+        event_id = store.log(make_event(query, texts, tenant="t", user="ann"))
+        store.signal([Signal(event_id, "click", len(texts) - 1, actor="ann")])
+    remine(store)
+    assert sum("bob" in str(entry.example) for entry in examples.load(store.database)) == 2
+    assert [record["record"] for record in export_user(store, "bob", "t")] == ["event", "event"], "not ann's questions"
+    for name in ("bob",) if scope == "user" else ("b0", "b1"):
+        delete_by_scope(store, scope, name, "t")
+    assert not any("bob" in str(entry.example) for entry in examples.load(store.database))
+
+
+def test_a_deletion_reaches_the_wording_of_a_query(store):
+    """Two ask the same in other words; the vote of the latest is not among those that its labels rest on."""
+    given = (("question alpha", [("cited", 0), ("contradicted", 1)]), ("Alpha, a QUESTION", [("thumbs_up", 1)]))
+    for number, (query, signals) in enumerate(given):
+        store.log(make_event(query, tuple("abc"), id=f"e{number}", tenant="t", user=f"u{number}", time=NOW + number))
+        store.signal([Signal(f"e{number}", kind, place, time=NOW + 9) for kind, place in signals])
+    (mined,) = mine(store.events(), Propensities()).examples
+    assert mined.example.query == "Alpha, a QUESTION"
+    assert "e1" not in mined.provenance["events"]
+    assert ("event", "e1") in mined.sources
 
 
 def test_nothing_found_is_nothing_recorded(filled):

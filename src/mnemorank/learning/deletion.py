@@ -54,7 +54,8 @@ def delete_user(store: EventStore, user: str, tenant: str) -> Deletion:
         schema.signals.c.actor == user,
         schema.signals.c.event_id.in_(select(schema.events.c.id).where(schema.events.c.tenant == tenant)),
     )
-    return _delete(store, "user", named(tenant, user), chosen, sources=[("actor", named(tenant, user))], signals=theirs)
+    sources = [("actor", named(tenant, user))]
+    return _delete(store, "user", named(tenant, user), chosen, sources=sources, signals=theirs, from_events=True)
 
 
 def delete_tenant(store: EventStore, tenant: str) -> Deletion:
@@ -142,7 +143,7 @@ def _delete(
     from_events: bool = False,
 ) -> Deletion:
     """:param events: selects the ids of the events to delete.
-    :param from_events: find examples by their events instead of by named sources.
+    :param from_events: find examples by their events beside the named sources.
     """
     with store.database.writing() as connection:
         examples = _examples(connection, sources or [], events if from_events else None, tenant)

@@ -22,6 +22,7 @@ from mnemorank.memory import Memory
 from mnemorank.moment import Moment
 
 TRAIN, HELD_OUT = "train", "held-out"
+_Place = tuple[int, str | None, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +86,8 @@ def mine(
         if not wrong:
             dropped["queries without a negative"] += 1
             continue
-        drafts.append(_Draft(tenant, key, split, latest, (*right, *wrong)))
+        labelled = (*right, *wrong)
+        drafts.append(_Draft(tenant, key, split, latest, labelled, asked.suppliers(tenant, key, labelled)))
     averages = average_weights(entry for draft in drafts for entry in draft.labelled)
     return Mined(tuple(_assembled(draft, averages if rules.weighted else None) for draft in drafts), dict(dropped))
 
@@ -95,13 +97,24 @@ class _Asked:
     """What the log holds.
 
     :param votes: by tenant and query.
-    :param shown: what was shown, by tenant and query: hash → best position and the memory's id.
+    :param shown: what was shown, by tenant and query: hash → best position, the memory's id, and the event's.
     :param pools: memories by tenant and hash.
+    :param stored_by: ids of the events that the memories of the pools are from.
     """
 
     votes: dict[tuple[str, str], list[Vote]] = field(default_factory=lambda: defaultdict(list))
-    shown: dict[tuple[str, str], dict[str, tuple[int, str | None]]] = field(default_factory=lambda: defaultdict(dict))
+    shown: dict[tuple[str, str], dict[str, _Place]] = field(default_factory=lambda: defaultdict(dict))
     pools: dict[str, dict[str, Memory]] = field(default_factory=lambda: defaultdict(dict))
+    stored_by: dict[tuple[str, str], str] = field(default_factory=dict)
+
+    def suppliers(self, tenant: str, key: str, labelled: Iterable[Labelled]) -> frozenset[str]:
+        """Ids of the events that gave an example its texts, or showed what nobody judged: a deletion reaches them."""
+        found = set()
+        for entry in labelled:
+            found.add(self.stored_by.get((tenant, entry.text_hash)))
+            if entry.kind == UNJUDGED:
+                found.add(self.shown[tenant, key][entry.text_hash][2])
+        return frozenset(name for name in found if name is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +124,7 @@ class _Draft:
     split: str
     latest: Event
     labelled: tuple[Labelled, ...]
+    suppliers: frozenset[str]
 
 
 def _read(
@@ -128,9 +142,10 @@ def _read(
         places = asked.shown[key]
         for shown in event.shown:
             if shown.text_hash not in places or shown.position < places[shown.text_hash][0]:
-                places[shown.text_hash] = shown.position, shown.memory_id
-            if shown.memory is not None:
-                asked.pools[event.tenant].setdefault(shown.text_hash, shown.memory)
+                places[shown.text_hash] = shown.position, shown.memory_id, event.id
+            if shown.memory is not None and shown.text_hash not in asked.pools[event.tenant]:
+                asked.pools[event.tenant][shown.text_hash] = shown.memory
+                asked.stored_by[event.tenant, shown.text_hash] = event.id
         given = votes(event, signals, propensities, clip=rules.clip, skip_weight=rules.skip_weight)
         if not given:
             dropped["events without evidence"] += 1
@@ -139,7 +154,7 @@ def _read(
 
 
 def _unjudged(
-    shown: Mapping[str, tuple[int, str | None]],
+    shown: Mapping[str, _Place],
     pool: Mapping[str, Memory],
     lookup: Lookup | None,
     judged: Collection[str],
@@ -150,7 +165,9 @@ def _unjudged(
     Without it a held-out example would hold, of the memories that were not clicked, only those *above* a click:
     the order that was shown would look bad, and any other order good.
     """
-    silent = sorted((place, text_hash, name) for text_hash, (place, name) in shown.items() if text_hash not in judged)
+    silent = sorted(
+        (place, text_hash, name) for text_hash, (place, name, _) in shown.items() if text_hash not in judged
+    )
     found = ((text_hash, text_of(text_hash, name, pool, lookup)) for _, text_hash, name in silent[:most])
     return [Labelled(memory, text_hash, 0.0, kind=UNJUDGED) for text_hash, memory in found if memory is not None]
 
@@ -160,7 +177,8 @@ def _assembled(draft: _Draft, averages: Mapping[float, float] | None) -> MinedEx
     tenant, labelled = draft.tenant, draft.labelled
     cast = [vote for entry in labelled for vote in entry.votes]
     sources = {("tenant", tenant)} | {("text", entry.text_hash) for entry in labelled}
-    sources |= {("event", vote.event.id) for vote in cast}
+    # Of suppliers the event alone: an actor is given the examples they spoke in, not those of others' questions.
+    sources |= {("event", name) for name in (*(vote.event.id for vote in cast), draft.latest.id, *draft.suppliers)}
     for vote in cast:
         sources |= {("actor", named(tenant, name)) for name in (vote.actor, vote.event.user) if name}
     sources |= {("memory", named(tenant, entry.memory.id)) for entry in labelled if entry.memory.id}
