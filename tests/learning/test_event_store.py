@@ -237,3 +237,12 @@ def test_memories_are_stored_as_json_that_reads_back(sqlite_store):
     assert sqlite_store.event(event_id)[0].shown[0].memory == memory
     with sqlite_store.database.reading() as connection:
         assert json.loads(connection.execute(sqlalchemy.select(schema.shown.c.memory)).scalar_one())["text"] == "é"
+
+
+def test_errors_of_the_database_do_not_tell_texts(store):
+    from sqlalchemy.exc import SQLAlchemyError
+
+    store.log(make_event("private question", ("private memory",), id="same"))
+    with pytest.raises(SQLAlchemyError) as caught:
+        store.log(make_event("private question", ("private memory",), id="same"))
+    assert "private" not in str(caught.value)

@@ -107,6 +107,11 @@ def test_a_line_cut_short_is_passed_over_and_closed(registry):
     assert [e["action"] for e in entries[-2:]] == ["promote", "rollback"]
 
 
+def test_line_ends_of_other_kinds_do_not_cut_an_entry(registry):
+    registry.rollback(why="next\u2028line\u0085and\u2029more")
+    assert registry.history.entries()[-1]["why"] == "next\u2028line\u0085and\u2029more"
+
+
 def test_a_kill_at_any_step_leaves_a_valid_current(tmp_path, model):
     script = Path(__file__).with_name("killed_registry.py")
     run = subprocess.run(

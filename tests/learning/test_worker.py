@@ -136,13 +136,14 @@ def test_deleted_examples_leave_the_files_of_a_waiting_run(root):
     run = begin(root)
     with Loop(root) as loop:
         path = loop.runs.folder(run.id) / "feedback.jsonl"
-        before = path.read_text().splitlines()
+        lines = path.read_text().split("\n")
+        odd = json.dumps({**json.loads(lines[1]), "query": "line\u2028separator\u0085"}, ensure_ascii=False)
+        path.write_text("\n".join([lines[0], odd, *lines[2:]]))
+        before = [line for line in path.read_text().split("\n") if line]
         gone = json.loads(before[0])["id"]
         done = loop.forget("event", gone.removeprefix("feedback-"), "default")
         assert done.models == {f"run:{run.id}": 1}
-        assert [json.loads(line)["id"] for line in path.read_text().splitlines()] == [
-            json.loads(line)["id"] for line in before[1:]
-        ]
+        assert path.read_text() == "".join(f"{line}\n" for line in before[1:])
 
 
 def test_a_deletion_while_a_model_trains_is_recorded_for_that_model(root, tiny_world_base):

@@ -72,7 +72,7 @@ def _engine(url: str | Path) -> Engine:
             raise InputError(f"store: expected a sqlite or postgresql URL, got {parsed!r}")
         if parsed.get_backend_name() == "sqlite":
             return _sqlite(parsed)
-        return create_engine(parsed, pool_pre_ping=True)
+        return create_engine(parsed, pool_pre_ping=True, hide_parameters=True)
     except (ArgumentError, NoSuchModuleError):
         raise InputError("store: expected a path, sqlite:///PATH or postgresql://USER@HOST/NAME") from None
     except ImportError as error:
@@ -85,7 +85,8 @@ def _sqlite(url: Any) -> Engine:
     path = Path(url.database)
     if not path.parent.is_dir():
         raise InputError(f"store: the folder {path.parent} does not exist")
-    engine = create_engine(url, connect_args={"timeout": 30, "check_same_thread": False})
+    # Errors do not print parameters: they hold texts, and end up in logs.
+    engine = create_engine(url, connect_args={"timeout": 30, "check_same_thread": False}, hide_parameters=True)
 
     @event.listens_for(engine, "connect")
     def _connect(connection: sqlite3.Connection, _record: object) -> None:

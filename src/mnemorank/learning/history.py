@@ -32,7 +32,7 @@ class History:
         if not self.path.exists():
             return []
         found = []
-        for line in self.path.read_text(encoding="utf-8", errors="replace").splitlines():
+        for line in self.path.read_text(encoding="utf-8", errors="replace").split("\n"):  # U+2028 is no end
             try:
                 found.append(json.loads(line))
             except json.JSONDecodeError:

@@ -186,12 +186,13 @@ class Runs:
         """Take deleted examples out of the files of all runs."""
         for path in self.root.glob(f"*/{FEEDBACK}"):
             try:
-                lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+                # Not `splitlines`: U+2028 and the like stand unescaped in JSON.
+                lines = [line for line in path.read_text(encoding="utf-8").split("\n") if line]
             except FileNotFoundError:
                 continue  # the run has just ended and taken its file away
             kept = [line for line in lines if json.loads(line).get("id") not in example_ids]
             if len(kept) != len(lines):
-                _replace(path, "".join(kept))
+                _replace(path, "".join(f"{line}\n" for line in kept))
                 if self.get(path.parent.name).state not in OPEN_STATES:
                     path.unlink(missing_ok=True)
 
