@@ -74,7 +74,7 @@ def read_cases(model: Model, task: str, path: Path, limit: int | None) -> Iterat
     for example in islice(loader.read(path), limit):
         order = neutral_order(example)
         pool = [example.candidates[i].memory for i in order]
-        relevant = Judged.of(example, loader.relevant_from).relevant[order]
+        relevant = Judged.of(example).relevant[order]
         yield Case(example.query, pool, example.query_time, relevant, model.score(example.query, pool))
 
 

@@ -127,7 +127,7 @@ def test_graded_pairs_count_as_relevant_from_a_half(tmp_path):
     )
     (example,) = load("graded", path)
     assert example.labels == [0.2, 0.8]
-    assert loaders["graded"].relevant_from == 0.5
+    assert example.relevant_from == 0.5
 
 
 def test_longmemeval_sessions_are_dated_candidates(tmp_path):

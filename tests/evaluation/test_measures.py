@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -46,7 +47,7 @@ def test_measures_by_hand():
 
 
 def test_graded_labels_weigh_in_ndcg_and_not_in_map():
-    values = measure([Judged.of(example(0.2, 1.0), relevant_from=0.5)], [[0, 1]])
+    values = measure([Judged.of(replace(example(0.2, 1.0), relevant_from=0.5))], [[0, 1]])
     assert values["map"][0] == pytest.approx(0.5)
     assert values["ndcg@10"][0] == pytest.approx((0.2 + 1 / math.log2(3)) / (1 + 0.2 / math.log2(3)))
 

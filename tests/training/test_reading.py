@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from mnemorank.errors import InputError
+from mnemorank.evaluation.measures import Judged
 from mnemorank.training.loading import parse_recipe
+from mnemorank.training.measuring import measure_bm25
 from mnemorank.training.reading import dev_examples
 from mnemorank.training.run import train
 from tests.training.conftest import write_jsonl
@@ -39,6 +41,18 @@ def test_contradictions_in_dev_triplets_are_named_or_dropped(tables, triplets, t
     with pytest.raises(InputError, match=r"bad\.jsonl: example 40: contradicts example 1"):
         dev_of(tables, path=str(path), format="triplets")
     assert len(dev_of(tables, path=str(path), format="triplets", contradictions="drop")) == 40
+
+
+def test_graded_dev_pairs_are_relevant_from_a_half_as_in_the_bench(tables, tmp_path):
+    rows = [{"query": "q", "text": "a", "label": 0.2}, {"query": "q", "text": "cat", "label": 0.8}]
+    path = write_jsonl(tmp_path / "graded.jsonl", rows)
+    for named in ({"format": "graded"}, {"format": "auto"}):
+        measured = measure_bm25(dev_of(tables, path=str(path), **named))
+        assert measured.values["recall@5"].tolist() == [1.0]
+        assert Judged.of(dev_of(tables, path=str(path), **named)[0]).relevant.tolist() == [False, True]
+    write_jsonl(path, rows[:1])
+    with pytest.raises(InputError, match=r"dev\.data: no candidate is relevant"):
+        dev_of(tables, path=str(path), format="graded")
 
 
 @pytest.mark.parametrize(

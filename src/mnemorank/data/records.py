@@ -18,7 +18,7 @@ MOST_WEIGHT = 1000.0
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """:param label: how relevant, 0 to 1; above 0 counts as relevant in binary measures.
+    """:param label: how relevant, 0 to 1.
     :param weight: how much the label counts in a loss; 0 for one that only stands in the list, its label a guess.
     """
 
@@ -36,6 +36,8 @@ class Example:
     :param kind: the question type, for reports by type.
     :param answerable: False where no candidate answers by design, for abstention.
     :param missing: how many relevant memories exist that are not among the candidates.
+    :param relevant_from: the label from which a candidate counts as relevant in binary measures; 0 stands for any
+        label above 0.
     :param pairs: positions of a right and a wrong candidate that the data sets against each other (triplets).
     """
 
@@ -48,6 +50,7 @@ class Example:
     kind: str | None = None
     answerable: bool = True
     missing: int = 0
+    relevant_from: float = 0.0
     pairs: tuple[tuple[int, int], ...] = ()
 
     @property
@@ -121,7 +124,10 @@ def triplet_examples(triplets: Iterable[Triplet]) -> Iterator[Example]:
 
 
 def read_graded(path: Path) -> Iterator[Example]:
-    """Graded pairs (`query`, memory fields, `label`, `group`), gathered into one example a query, in file order."""
+    """Graded pairs (`query`, memory fields, `label`, `group`), gathered into one example a query, in file order.
+
+    A teacher's .2 says "on topic, no answer": such pairs weigh in NDCG but are not relevant in MAP.
+    """
     gathered: dict[str, list[Candidate]] = {}
     groups: dict[str, str | None] = {}
     for where, record in read_json_lines(path):
@@ -130,7 +136,8 @@ def read_graded(path: Path) -> Iterator[Example]:
         gathered.setdefault(query, []).append(Candidate(Memory.of(fields, where=where), label_of(record, where)))
         groups.setdefault(query, record.get("group"))
     for number, (query, candidates) in enumerate(gathered.items()):
-        yield Example(str(number), query, tuple(candidates), group=groups[query] or query, source="graded")
+        group = groups[query] or query
+        yield Example(str(number), query, tuple(candidates), group=group, source="graded", relevant_from=0.5)
 
 
 def write_lists(examples: Iterable[Example], path: Path) -> None:

@@ -49,9 +49,9 @@ class Judged:
     pairs: Sequence[tuple[int, int]] = ()
 
     @classmethod
-    def of(cls, example: Example, relevant_from: float = 0.0) -> Judged:
+    def of(cls, example: Example) -> Judged:
         labels = np.array(example.labels, dtype=np.float64)
-        relevant = labels >= relevant_from if relevant_from > 0 else labels > 0
+        relevant = labels >= example.relevant_from if example.relevant_from > 0 else labels > 0
         return cls(labels, relevant, example.missing, example.answerable, example.pairs)
 
     @property

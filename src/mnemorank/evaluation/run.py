@@ -88,7 +88,7 @@ def evaluate(
                         known.put(example.id, outcome)
                 evaluation.outcomes[name].append(outcome)
                 answers[name] = outcome
-            evaluation.asked.append(_asked(example, question, order, answers, loader.relevant_from))
+            evaluation.asked.append(_asked(example, question, order, answers))
     finally:
         for known in caches:
             if known:
@@ -132,12 +132,10 @@ def _ask(contestant: Contestant, question: Question, order: Sequence[int]) -> Ou
     return Outcome(tuple(order[i] for i in answer.ranking()), in_file_order, seconds)
 
 
-def _asked(
-    example: Example, question: Question, order: Sequence[int], outcomes: Mapping[str, Outcome], relevant_from: float
-) -> Asked:
+def _asked(example: Example, question: Question, order: Sequence[int], outcomes: Mapping[str, Outcome]) -> Asked:
     first_stage = baselines["first-stage"]
     known = outcomes.get(first_stage.name) or _ask(first_stage, question, order)
-    judged = Judged.of(example, relevant_from)
+    judged = Judged.of(example)
     shown = {i for outcome in outcomes.values() for i in outcome.ranking[:3]} | set(
         np.flatnonzero(judged.relevant)[:5].tolist()
     )

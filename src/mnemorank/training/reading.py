@@ -10,6 +10,7 @@ from mnemorank.data.mixing import load_mix, load_source, own_part, read_examples
 from mnemorank.data.negatives import Mining, open_retriever
 from mnemorank.data.records import Example
 from mnemorank.errors import InputError
+from mnemorank.evaluation.measures import Judged
 from mnemorank.training.recipe import Recipe, Source
 
 
@@ -31,7 +32,7 @@ def dev_examples(recipe: Recipe) -> list[Example]:
     if not recipe.dev.data:
         return []
     examples = [example for source in recipe.dev.data for example in _dev_source(source, recipe.seed)]
-    if not any(label > 0 for example in examples for label in example.labels):
+    if not any(Judged.of(example).is_ranked for example in examples):
         raise InputError("dev.data: no candidate is relevant; there is nothing to measure by")
     if recipe.dev.limit and len(examples) > recipe.dev.limit:
         examples = random.Random(recipe.seed).sample(examples, recipe.dev.limit)

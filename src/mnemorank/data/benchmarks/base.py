@@ -24,15 +24,12 @@ class Loader:
     :param name: the TASK of `mnemorank bench`.
     :param read: yields the questions in file order; large files are streamed.
     :param files: which files a path stands for, for hashing; the path itself unless the loader takes a folder.
-    :param relevant_from: the label from which a candidate counts as relevant in binary measures; 0 stands for any
-        label above 0.
     """
 
     name: str
     description: str
     read: Callable[[Path], Iterator[Example]]
     files: Callable[[Path], list[Path]] = lambda path: [path]
-    relevant_from: float = 0.0
 
 
 loaders: Registry[Loader] = Registry("task")
