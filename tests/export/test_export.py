@@ -18,7 +18,8 @@ from mnemorank.export import ParityError, export
 from mnemorank.export.blocks import bits_in
 from mnemorank.memory import Memory
 from mnemorank.model import Model
-from tests.export.conftest import write_model
+from tests.export.conftest import spread, write_model
+from tests.training.conftest import write_causal
 
 QUERY = "where does ruby work now"
 TEXTS = [
@@ -159,6 +160,23 @@ def test_only_an_earlier_export_is_replaced(trained, tmp_path):
     with pytest.raises(InputError, match=r"out: holds notes\.txt, which is not of the export there"):
         export(trained, tmp_path / "out", "none")
     assert (tmp_path / "out" / "notes.txt").read_text() == (mine / "notes.txt").read_text() == "keep"
+
+
+@pytest.mark.parametrize("kind", ["none", "int8", "int4"])
+def test_a_decoder_without_a_padding_token_scores_in_batches(tmp_path, kind):
+    """R1's base: a Qwen3 language model with an adapter and a head of its own."""
+    from peft import LoraConfig, get_peft_model
+    from transformers import AutoModelForSequenceClassification
+
+    base = AutoModelForSequenceClassification.from_pretrained(write_causal(tmp_path / "qwen3"), num_labels=1)
+    config = LoraConfig(task_type="SEQ_CLS", r=4, target_modules=["q_proj", "v_proj"], modules_to_save=["score"])
+    adapted = spread(get_peft_model(base, config))
+    adapted.save_pretrained(tmp_path / "adapter")
+    exported = export(tmp_path / "adapter", tmp_path / "out", kind)
+    alone, together = scores_alone_and_together(tmp_path / "out")
+    np.testing.assert_allclose(alone, together, atol=1e-5)
+    assert len({round(score, 3) for score in together}) == len(TEXTS)
+    assert exported.parity.rank_correlation > {"none": 0.9999, "int8": 0.95, "int4": 0.5}[kind]
 
 
 def test_random_heads_are_refused(tmp_path):

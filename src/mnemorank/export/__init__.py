@@ -21,13 +21,13 @@ except ImportError as error:
     raise MissingExtraError(f"export needs `pip install 'mnemorank[train]'` ({error})") from error
 
 from mnemorank.export.blocks import block_weights
-from mnemorank.export.graph import Feed, bert_layers, load_classifier, write_graph
+from mnemorank.export.graph import Feed, bert_layers, load_classifier, tokenizer_folders, write_graph
 from mnemorank.export.optimize import fuse
 from mnemorank.export.parity import MEASURE, Parity, ParityError, compare, feeds, torch_scores
 from mnemorank.export.quantize import int8_dynamic, int8_static
 from mnemorank.export.sample import sample_examples
 from mnemorank.export.weights import Grid
-from mnemorank.scorers.torch_loading import adapter_base, load_tokenizing
+from mnemorank.scorers.torch_loading import load_tokenizing
 from mnemorank.training.checkpoints import whole_folder
 
 __all__ = ["KINDS", "Exported", "Parity", "ParityError", "export"]
@@ -77,7 +77,7 @@ def export(
         )
     network = load_classifier(artefact)
     artefact = _fitting(artefact, network.config)
-    tokenizer = load_tokenizing(*_tokenizer_folders(artefact)).tokenizer
+    tokenizer = load_tokenizing(*tokenizer_folders(artefact)).tokenizer
     compared = feeds(dev or sample_examples(), tokenizer, artefact.manifest)
     calibrating = feeds(calibration, tokenizer, artefact.manifest) if calibration else compared
     expected = torch_scores(network, compared)
@@ -175,12 +175,6 @@ def _fitting(artefact: Artefact, config: Any) -> Artefact:
         positions -= 2  # theirs start behind the padding token's
     length = min(artefact.manifest.max_length, positions)
     return replace(artefact, manifest=replace(artefact.manifest, max_length=length))
-
-
-def _tokenizer_folders(artefact: Artefact) -> list[Path]:
-    if artefact.manifest.family == "lora":
-        return [artefact.path, adapter_base(artefact.path, artefact.manifest.base)]
-    return [artefact.path]
 
 
 def _check_output(output: Path, artefact: Artefact) -> None:

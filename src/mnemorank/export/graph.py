@@ -17,7 +17,8 @@ from torch import Tensor, nn
 from mnemorank.artefact import Artefact
 from mnemorank.errors import ArtefactError
 from mnemorank.export.layers import LOWEST, SMOOTHED, FirstRowLayer, FusedLayer
-from mnemorank.scorers.torch_loading import adapter_base, load_network
+from mnemorank.scorers.torch import set_pad
+from mnemorank.scorers.torch_loading import adapter_base, load_network, load_tokenizing
 
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 OPSET = 17
@@ -46,7 +47,15 @@ def load_classifier(artefact: Artefact) -> Any:
         model = loaded.network
     if model.config.num_labels not in (1, 2):
         raise ArtefactError(f"{folder}: has {model.config.num_labels} labels; a reranker has one or two logits a pair")
+    set_pad(model, load_tokenizing(*tokenizer_folders(artefact)).pad_id)
     return model.float().requires_grad_(False)
+
+
+def tokenizer_folders(artefact: Artefact) -> list[Path]:
+    """Where the tokenizer may lie: the folder itself, and an adapter's base."""
+    if artefact.manifest.family == "lora":
+        return [artefact.path, adapter_base(artefact.path, artefact.manifest.base)]
+    return [artefact.path]
 
 
 def bert_layers(model: Any) -> nn.ModuleList | None:
