@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 import math
 import os
 import signal
@@ -24,7 +25,10 @@ from mnemorank.server.error_bodies import write_native
 from mnemorank.server.errors import Problem
 from mnemorank.server.settings import Settings
 
+logger = logging.getLogger(__name__)
+
 KEEP_ALIVE_SECONDS = 30
+SEND_BUFFER = 256 * 1024
 LAST_SECONDS = 10
 
 
@@ -81,7 +85,7 @@ def listen(host: str, port: int) -> socket.socket:
 def uvicorn_config(app: FastAPI, settings: Settings) -> uvicorn.Config:
     return uvicorn.Config(
         app,
-        http=_impatient_protocol(settings.read_timeout),
+        http=_impatient_protocol(settings.read_timeout, settings.write_timeout),
         ws="none",
         log_config=None,
         access_log=False,
@@ -93,17 +97,23 @@ def uvicorn_config(app: FastAPI, settings: Settings) -> uvicorn.Config:
     )
 
 
-def _impatient_protocol(seconds: float) -> type[asyncio.Protocol]:
-    """uvicorn's HTTP protocol with a limit on the time that a request's headers may take (slow loris).
+def _impatient_protocol(read_seconds: float, write_seconds: float) -> type[asyncio.Protocol]:
+    """uvicorn's HTTP protocol with limits on the time that a request's headers may take (slow loris), and that a
+    client may take nothing of its answer.
 
     The body's time is the app's to limit.
     """
 
     class ImpatientProtocol(H11Protocol):
         _waiting: asyncio.TimerHandle | None = None
+        _draining: asyncio.TimerHandle | None = None
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
+            # Writing is paused as soon as the kernel does not take all at once, and resumed when nothing is left.
+            transport.set_write_buffer_limits(0)
+            # What the kernel holds is bounded too: it takes more only after a good part of it was read.
+            transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
             self._wait_for_request()
 
         def data_received(self, data: bytes) -> None:
@@ -116,10 +126,35 @@ def _impatient_protocol(seconds: float) -> type[asyncio.Protocol]:
 
         def connection_lost(self, exc: Exception | None) -> None:
             self._stop_waiting()
+            self._stop_draining()
             super().connection_lost(exc)
 
+        def pause_writing(self) -> None:
+            super().pause_writing()
+            self._watch_draining()
+
+        def resume_writing(self) -> None:
+            self._stop_draining()
+            super().resume_writing()
+
+        def _watch_draining(self) -> None:
+            left = self.transport.get_write_buffer_size()
+            self._draining = self.loop.call_later(write_seconds, self._check_draining, left)
+
+        def _check_draining(self, before: int) -> None:
+            if self.transport.get_write_buffer_size() < before:
+                self._watch_draining()
+            else:
+                logger.info("a client that takes nothing of its answer is cut off")
+                self.transport.abort()
+
+        def _stop_draining(self) -> None:
+            if self._draining is not None:
+                self._draining.cancel()
+                self._draining = None
+
         def _wait_for_request(self) -> None:
-            self._waiting = self.loop.call_later(seconds, self._give_up)
+            self._waiting = self.loop.call_later(read_seconds, self._give_up)
 
         def _stop_waiting(self) -> None:
             if self._waiting is not None:

@@ -43,6 +43,9 @@ class Settings:
     max_query_chars: int = _setting(20_000, "longest query", "N")
     request_timeout: float = _setting(60.0, "seconds a request may take", "SECONDS")
     read_timeout: float = _setting(20.0, "seconds a client has to send its request", "SECONDS")
+    write_timeout: float = _setting(
+        30.0, "seconds a client may take nothing of its answer before it is cut off", "SECONDS"
+    )
     shutdown_timeout: float = _setting(30.0, "seconds that running requests have at shutdown", "SECONDS")
     keys: Path | None = _setting(None, "file of API keys; see --new-key", "FILE")
     no_auth: bool = _setting(False, "serve without API keys on an address that is not loopback")
@@ -57,7 +60,7 @@ class Settings:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise InputError(f"{name}: expected a whole number from 1, got {value}")
-        for name in ("request_timeout", "read_timeout", "shutdown_timeout"):
+        for name in ("request_timeout", "read_timeout", "write_timeout", "shutdown_timeout"):
             if not 0 < getattr(self, name) < 86_400:
                 raise InputError(f"{name}: expected seconds above 0, got {getattr(self, name)}")
         if not 0 <= self.explore <= 0.5:
