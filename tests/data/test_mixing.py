@@ -64,6 +64,30 @@ def test_splits_of_a_source_share_no_group(lists):
         load_mix([Source(lists, split="dev", dev_share=1e-9)], 1)
 
 
+def test_a_question_without_a_group_is_on_one_side_however_it_is_written(tmp_path):
+    rows = [
+        {"query": query, "candidates": [{"text": f"right {i}", "label": 1}]}
+        for i in range(40)
+        for query in (f"Where is number {i}?", f"where is  number {i}")
+    ]
+    path = write(tmp_path / "lists.jsonl", rows)
+    train, dev = (load_mix([Source(path, split=part, dev_share=0.3)], 1) for part in ("train", "dev"))
+    assert {e.memories[0].text for e in train}.isdisjoint({e.memories[0].text for e in dev})
+
+
+def test_a_cap_does_not_hide_what_is_right(tmp_path):
+    rows = [
+        {"query": "q", "candidates": [{"text": "first answer here", "label": 1}]},
+        {"query": "q", "candidates": [{"text": "second thing there", "label": 1}]},
+        {"query": "p", "candidates": [{"text": "second thing there", "label": 0}, {"text": "else", "label": 1}]},
+    ]
+    path = write(tmp_path / "lists.jsonl", rows)
+    for seed in range(12):
+        for example in load_mix([{"path": path, "cap": 2, "negatives": {"count": 4}}], seed):
+            wrong = {candidate.memory.text for candidate in example.candidates if candidate.label == 0}
+            assert example.query == "p" or wrong <= {"else"}
+
+
 def test_negatives_are_mined_where_asked(lists):
     mixed = load_mix([{"path": lists, "negatives": {"count": 3}}], seed=1)
     assert all(len(example.candidates) == 5 for example in mixed)

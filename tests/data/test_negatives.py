@@ -77,6 +77,20 @@ def test_likely_right_ones_are_left_out():
     assert added(mined) == ["ruby likes the harbour"]
 
 
+def test_what_another_example_of_the_question_calls_right_is_no_negative():
+    """A triplet a right memory: the question comes up again, in other words and another case, with another answer."""
+    near = Memory("ann keeps cats away from the garden with a hose")
+    asked = [
+        Example("1", "How does Ann keep cats?", (Candidate(Memory("in a basket by the stove"), 1.0),)),
+        Example("2", "how does ann keep cats", (Candidate(Memory("ann keeps cats on the top floor"), 1.0),)),
+        Example("3", "how does ann keep boats", (Candidate(near, 1.0),)),
+    ]
+    mined = mine(asked, Mining(count=3))
+    assert added(mined[0]) == added(mined[1]) == [near.text]
+    (mined,) = mine(asked[:1], Mining(count=3), corpus=[near, *asked[1].memories], others=asked)
+    assert added(mined) == [near.text]
+
+
 def test_negatives_may_be_kept_to_the_group():
     examples = [example(i, group="a" if i < 4 else "b") for i in range(8)]
     own = {memory.text for one in examples[:4] for memory in one.memories}

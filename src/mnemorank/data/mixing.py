@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from mnemorank.data.benchmarks import loaders
 from mnemorank.data.records import Candidate, Example, read_graded, read_lists, read_triplets, triplet_examples
-from mnemorank.data.splits import is_held_out
+from mnemorank.data.splits import group_of, is_held_out
 from mnemorank.errors import InputError
 from mnemorank.files import read_json_lines
 
@@ -100,7 +100,8 @@ def load_mix(sources: Sequence[SourceLike | Mapping[str, Any]], seed: int) -> li
     mixed: list[Example] = []
     for source in sources:
         known = Source.of(source) if isinstance(source, Mapping) else source
-        mixed += _weighted(_mined(_capped(load_source(known), known, seed), known, seed), known, seed)
+        found = load_source(known)
+        mixed += _weighted(_mined(_capped(found, known, seed), found, known, seed), known, seed)
     return mixed
 
 
@@ -116,7 +117,7 @@ def own_part(examples: list[Example], source: SourceLike) -> list[Example]:
     if source.split is None:
         return examples
     wanted = source.split == "dev"
-    chosen = [e for e in examples if is_held_out(e.group or e.query, source.dev_share) == wanted]
+    chosen = [e for e in examples if is_held_out(group_of(e), source.dev_share) == wanted]
     if not chosen:
         raise InputError(f"{source.path}: split {source.split!r} is empty: the file has too few groups for its share")
     return chosen
@@ -192,12 +193,12 @@ def _asked(example: Example, candidate: Candidate) -> _Asked:
     return (example.query, str(example.query_time), memory.text, *(str(date) for date in dates))
 
 
-def _mined(examples: list[Example], source: SourceLike, seed: int) -> list[Example]:
+def _mined(examples: list[Example], others: list[Example], source: SourceLike, seed: int) -> list[Example]:
     if source.negatives is None:
         return examples
     from mnemorank.data.negatives import Mining, mine
 
-    return mine(examples, Mining.of(source.negatives, f"{source.path}: negatives"), seed=seed)
+    return mine(examples, Mining.of(source.negatives, f"{source.path}: negatives"), seed=seed, others=others)
 
 
 def _capped(examples: list[Example], source: SourceLike, seed: int) -> list[Example]:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mnemorank.data.records import Candidate, Example
-from mnemorank.data.splits import shingles
+from mnemorank.data.splits import question_of, shingles
 from mnemorank.errors import InputError, MissingExtraError
 from mnemorank.memory import Memory
 from mnemorank.words import terms
@@ -78,11 +78,13 @@ def mine(
     corpus: Sequence[Memory] | None = None,
     seed: int = 0,
     retriever: Retriever | None = None,
+    others: Sequence[Example] = (),
 ) -> list[Example]:
     """The examples with mined negatives added after their own candidates.
 
     :param corpus: where negatives come from; all memories of the examples by default.
     :param retriever: a function of your own from questions and texts to scores, instead of the named one.
+    :param others: more examples; what any example of a question calls right is no negative of that question.
     """
     mining = mining or Mining()
     pool = _Pool.of(examples, corpus)
@@ -90,8 +92,19 @@ def mine(
         raise InputError("negatives: there is no memory to draw from")
     retrieve = retriever or open_retriever(mining.retriever)
     scores = retrieve([example.query for example in examples], [memory.text for memory in pool.memories])
+    right: dict[str, dict[str, Memory]] = {}
+    for example in (*examples, *others):
+        own = right.setdefault(question_of(example), {})
+        own.update((_key(c.memory), c.memory) for c in example.candidates if c.label > 0)
     return [
-        _extended(example, row, pool, mining, random.Random(f"{seed}/{number}/{example.query}"))
+        _extended(
+            example,
+            row,
+            pool,
+            mining,
+            random.Random(f"{seed}/{number}/{example.query}"),
+            right[question_of(example)],
+        )
         for number, (example, row) in enumerate(zip(examples, scores, strict=True))
     ]
 
@@ -120,10 +133,17 @@ class _Pool:
         return pool
 
 
-def _extended(example: Example, scores: Floats, pool: _Pool, mining: Mining, rng: random.Random) -> Example:
+def _extended(
+    example: Example,
+    scores: Floats,
+    pool: _Pool,
+    mining: Mining,
+    rng: random.Random,
+    right_anywhere: Mapping[str, Memory],
+) -> Example:
     right = [candidate.memory for candidate in example.candidates if candidate.label > 0]
     own = {_key(memory) for memory in example.memories}
-    guarded = [shingles(memory.text) for memory in right]
+    guarded = [shingles(memory.text) for memory in right_anywhere.values()]
 
     def may_be_wrong(position: int) -> bool:
         memory = pool.memories[position]
@@ -133,9 +153,7 @@ def _extended(example: Example, scores: Floats, pool: _Pool, mining: Mining, rng
         return all(len(text & other) / len(text | other) < mining.similarity for other in guarded)
 
     ranked = [int(position) for position in np.argsort(-scores, kind="stable") if scores[position] > 0]
-    window = [
-        position for position in ranked if _key(pool.memories[position]) not in {_key(memory) for memory in right}
-    ]
+    window = [position for position in ranked if _key(pool.memories[position]) not in right_anywhere]
     ceiling = max((scores[pool.position[_key(m)]] for m in right if _key(m) in pool.position), default=np.inf)
     limit = ceiling * mining.margin if mining.margin is not None and np.isfinite(ceiling) else np.inf
     hard = [

@@ -46,7 +46,12 @@ def is_held_out(group: str, share: float) -> bool:
 
 def group_of(example: Example) -> str:
     """What must stay together: the stated group, else the question."""
-    return example.group or " ".join(words(example.query)) or example.query
+    return example.group or question_of(example)
+
+
+def question_of(example: Example) -> str:
+    """The question however it is written: its words."""
+    return " ".join(words(example.query)) or example.query
 
 
 def split_by_group(examples: Sequence[Example], dev_share: float = 0.1) -> Split:
