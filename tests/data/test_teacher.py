@@ -109,6 +109,15 @@ def test_lasting_trouble_is_told_and_the_rest_is_kept(tmp_path):
             assert again.cost.graded == 10
 
 
+def test_a_pair_that_comes_up_twice_is_paid_once():
+    endpoint = Endpoint()
+    twice = [Example("1", "a question", example().candidates), Example("2", "a question", example(7).candidates)]
+    with serving(endpoint) as url, Teacher(settings(url)) as teacher:
+        labelled = teacher.label(twice)
+        assert teacher.cost.graded == 7
+    assert labelled[0].labels == labelled[1].labels[:5]
+
+
 def test_a_refusal_stops_at_once():
     endpoint = Endpoint(dict.fromkeys(range(100), 401))
     questions = [Example(str(i), f"question {i}", example().candidates) for i in range(20)]

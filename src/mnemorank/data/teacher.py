@@ -129,11 +129,14 @@ class Teacher:
     def grade(
         self, asked: Sequence[tuple[str, Sequence[Memory]]], on_graded: Callable[[int], None] | None = None
     ) -> list[list[float]]:
-        """A grade for each memory of each question. What is in the cache is not asked again."""
+        """A grade for each memory of each question. What is in the cache is not asked again, and no pair twice."""
         texts = [[format_memory(memory) for memory in memories] for _, memories in asked]
         pending: list[tuple[str, list[str]]] = []
+        asking: set[tuple[str, str]] = set()
         for (query, _), own in zip(asked, texts, strict=True):
-            new = [text for text in dict.fromkeys(own) if self._cached(query, text) is None]
+            new = [text for text in dict.fromkeys(own) if (query, text) not in asking]
+            new = [text for text in new if self._cached(query, text) is None]
+            asking.update((query, text) for text in new)
             self.cost.from_cache += len(own) - len(new)
             size = self.settings.pairs_a_request
             pending += [(query, new[start : start + size]) for start in range(0, len(new), size)]
