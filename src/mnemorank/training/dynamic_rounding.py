@@ -2,7 +2,8 @@
 
 That file rounds the inputs of a product to 256 steps of their range, pair by pair, and the weights of each output to 7
 bits. Gradients pass as if nothing had been rounded; the weights themselves stay as fine as they are, since the export
-rounds them the same way.
+rounds them. The export smooths the inputs first and leaves the last layer as it is, so that its error is smaller than
+what training got used to.
 """
 
 from __future__ import annotations
