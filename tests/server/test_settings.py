@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from mnemorank.errors import InputError
-from mnemorank.server import Settings
+from mnemorank.errors import ArtefactError, InputError
+from mnemorank.server import Settings, create_app
+from mnemorank.server.logs import JsonFormatter
 
 
 def test_flags_come_before_the_environment_and_that_before_the_file(tmp_path):
@@ -72,7 +73,30 @@ def test_a_missing_file_is_an_error(tmp_path):
         Settings.read({}, {}, tmp_path / "none.toml")
 
 
-def test_secrets_are_not_shown():
-    shown = Settings(store="postgresql://me:hush@db.example/feedback").shown()
-    assert "hush" not in str(shown)
-    assert shown["store"] == "postgresql://…@db.example/feedback"
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        ("postgresql://me:hush@db.example/feedback", "postgresql://…@db.example/feedback"),
+        ("postgresql://me:hu/sh@db.example/feedback", "postgresql://…@db.example/feedback"),
+        ("postgresql://me:hu@sh@db.example/feedback", "postgresql://…@db.example/feedback"),
+        ("postgresql://me:hu?sh@db.example/feedback", "postgresql://…"),
+        ("postgresql://db.example/feedback?user=me&password=hush", "postgresql://db.example/feedback"),
+        ("postgresql://db.example/feedback?password=hu@sh", "postgresql://…"),
+        ("postgresql://me:hush@db.example/feedback?password=hush#sh", "postgresql://…@db.example/feedback"),
+        ("tei:http://me:hush@rank.example/rerank#large", "tei:http://…@rank.example/rerank#large"),
+        ("tei:http://rank.example/rerank?sig=hush", "tei:http://rank.example/rerank"),
+        ("sqlite:///feedback.db", "sqlite:///feedback.db"),
+        ("hf:org/name", "hf:org/name"),
+    ],
+)
+def test_secrets_are_not_shown(given, shown):
+    settings = Settings(store=given, model=given).shown()
+    assert (settings["store"], settings["model"]) == (shown, shown)
+
+
+def test_a_model_that_cannot_be_loaded_is_logged_without_its_secrets(caplog):
+    with pytest.raises(ArtefactError):
+        create_app().state.slot.load_first("tei:http://me:hush@rank.example")
+    (record,) = [record for record in caplog.records if record.getMessage() == "model refused"]
+    assert record.fields["model"] == "tei:http://…@rank.example"
+    assert "hush" not in JsonFormatter().format(record)

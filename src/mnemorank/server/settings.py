@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ipaddress
-import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
@@ -99,9 +98,7 @@ class Settings:
     def shown(self) -> dict[str, Any]:
         """The settings as JSON values, without secrets."""
         values = {name: str(value) if isinstance(value, Path) else value for name, value in asdict(self).items()}
-        if self.store:
-            values["store"] = re.sub(r"://[^@/]*@", "://…@", self.store)
-        return values
+        return {**values, "model": masked(self.model), "store": masked(self.store) if self.store else None}
 
     @classmethod
     def read(cls, flags: Mapping[str, Any], environment: Mapping[str, str], file: Path | None = None) -> Settings:
@@ -118,6 +115,17 @@ class Settings:
 _COUNTS = tuple(f.name for f in fields(Settings) if f.type in ("int", "int | None") and f.name != "port")
 _TYPES = {f.name: str(f.type) for f in fields(Settings)}
 _TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off", "")
+
+
+def masked(address: str) -> str:
+    """An address without user, password and query, each of which may hold a secret, and any of `/ ? @` in it."""
+    scheme, mark, rest = address.partition("://")
+    users, at, place = rest.rpartition("@")
+    if not mark:
+        return address
+    if "?" in users:  # of a password or of the query, there is no telling
+        return f"{scheme}{mark}…"
+    return f"{scheme}{mark}{'…' if at else ''}{at}{place.partition('?')[0]}"
 
 
 def read_value(name: str, text: str) -> Any:

@@ -25,7 +25,7 @@ from mnemorank.server.batching import BatchingScorer, CountingScorer
 from mnemorank.server.errors import SwapError
 from mnemorank.server.metrics import Metrics
 from mnemorank.server.score_cache import RememberingScorer
-from mnemorank.server.settings import Settings
+from mnemorank.server.settings import Settings, masked
 
 logger = logging.getLogger(__name__)
 
@@ -108,12 +108,12 @@ class ModelSlot:
             except Exception as error:  # whatever is wrong with it, the old one stays
                 self._metrics.swaps.labels("refused").inc()
                 is_known = isinstance(error, MnemorankError)
-                fields = {"model": str(name), "reason": str(error)}
+                fields = {"model": masked(str(name)), "reason": str(error)}
                 logger.error("model refused", exc_info=not is_known, extra={"fields": fields})
                 raise SwapError(f"the model was refused: {error}") from error
             self._put(new)
             self._metrics.swaps.labels("done").inc()
-            logger.info("model served", extra={"fields": {"model": new.label, "source": new.source}})
+            logger.info("model served", extra={"fields": {"model": new.label, "source": masked(new.source)}})
             return new
 
     def load_first(self, name: str | Path) -> Served:
