@@ -135,4 +135,5 @@ def _table(results: Results) -> str:
     for name in SHOWN:
         lexical, base, trained, gain = results.row(name)
         rows.append([name, *map(format_interval, (lexical, base, trained, gain.difference)), f"{gain.p:.3f}"])
-    return f"{results.queries} dev questions\n" + table(rows, ["", "BM25", "base", "trained", "gain", "p"])
+    caution = f"{results.caution}\n" if results.caution else ""
+    return f"{results.queries} dev questions\n{caution}" + table(rows, ["", "BM25", "base", "trained", "gain", "p"])

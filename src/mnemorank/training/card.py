@@ -58,7 +58,7 @@ def _front_matter(manifest: Manifest) -> str:
 
 
 def _use(manifest: Manifest) -> str:
-    own = _USE[manifest.family].format(name=manifest.name, base=manifest.base)
+    own = _USE[manifest.family].format(name=manifest.name, base=(manifest.base or "").removeprefix("hf:"))
     return f"""## Use
 
 ```python
@@ -78,9 +78,12 @@ def _results(recipe: Recipe, results: Results | None) -> str:
         cells = (name, *map(format_interval, (lexical, base, trained, gain.difference)), f"{gain.p:.3f}")
         rows.append(f"| {' | '.join(cells)} |")
     chosen = f"The best checkpoint by {recipe.dev.measure} on these questions was kept, so they flatter it a little."
+    caution = f" {results.caution}" if results.caution else ""
     return (
         f"## Results\n\n{results.queries} dev questions, bare model without first-stage blend; 95 % bootstrap "
-        f"intervals, p of a paired randomization test trained against base. {chosen}\n\n" + "\n".join(rows) + "\n"
+        f"intervals, p of a paired randomization test trained against base. {chosen}{caution}\n\n"
+        + "\n".join(rows)
+        + "\n"
     )
 
 
@@ -94,9 +97,6 @@ def _training(recipe: Recipe, stages: Sequence[Mapping[str, Any]], seconds: floa
         )
     long = sum(int(note["windowed"]) for note in stages)
     extra = f" {long} memories longer than the input were read by their best window." if long else ""
-    leaks = max(int(note.get("leaks", 0)) for note in stages)
-    if leaks:
-        extra += f" {leaks} dev questions share their group or nearly their words with a training question."
     return f"## Training\n\nIn {seconds / 60:.1f} minutes, seed {recipe.seed}.{extra}\n\n" + "\n".join(rows) + "\n"
 
 

@@ -51,10 +51,14 @@ def versions() -> dict[str, str]:
     return found
 
 
-def commit() -> str | None:
-    """The commit of the checkout that mnemorank runs from, with `+` where files differ from it; None if installed."""
-    folder = Path(__file__).parent
+def commit(source: Path = Path(__file__)) -> str | None:
+    """The commit of the checkout that mnemorank runs from, with `+` where files differ from it; None if installed.
+
+    :param source: a file of ours. An environment inside of a user's repository is not that repository's.
+    """
+    folder = source.parent
     try:
+        _git(folder, "ls-files", "--error-unmatch", source.name)
         head = _git(folder, "rev-parse", "HEAD")
         return head + ("+" if _git(folder, "status", "--porcelain", "--untracked-files=no") else "")
     except (OSError, subprocess.CalledProcessError):

@@ -19,12 +19,15 @@ SHOWN = ("map", "mrr@10", "ndcg@10", "recall@5", "hit@1")
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """:param bm25: word overlap alone, for orientation: a base whose head is new ranks at random."""
+    """:param bm25: word overlap alone, for orientation: a base whose head is new ranks at random.
+    :param leaked: how many of the questions share their group or nearly their words with a training question.
+    """
 
     queries: int
     bm25: Mapping[str, Floats]
     base: Mapping[str, Floats]
     trained: Mapping[str, Floats]
+    leaked: int = 0
 
     def row(self, name: str) -> tuple[Interval, Interval, Interval, Comparison]:
         """BM25, base and trained with intervals, and the paired difference trained − base."""
@@ -35,9 +38,21 @@ class Results:
             compare(self.trained[name], self.base[name]),
         )
 
+    @property
+    def caution(self) -> str | None:
+        """What is to be said beside the figures where training has seen some of the questions."""
+        if not self.leaked:
+            return None
+        return (
+            f"{self.leaked} of the {self.queries} dev questions share their group or nearly their words with a "
+            "training question, so the figures flatter the trained model."
+        )
+
     def to_dict(self) -> dict[str, Any]:
         """For the manifest: every shown measure with its intervals."""
         found: dict[str, Any] = {"queries": self.queries}
+        if self.leaked:
+            found["leaked"] = self.leaked
         for name in SHOWN:
             lexical, base, trained, gain = self.row(name)
             found[name] = {

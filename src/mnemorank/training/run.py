@@ -166,10 +166,11 @@ def _finish(
     seconds: float,
 ) -> Outcome:
     results = None
+    leaked = {question for note in course.notes for question in note.pop("leaked", ())}
     record = {**run.record, "stages": course.notes, "seconds": round(seconds)}
     if course.dev:
         measured = measure_model(course.model, course.dev)
-        results = Results(len(course.dev), measure_bm25(course.dev).values, before, measured.values)
+        results = Results(len(course.dev), measure_bm25(course.dev).values, before, measured.values, len(leaked))
         manifest = replace(manifest, calibration=calibrate(measured), evaluation={"dev": results.to_dict()})
     manifest = replace(manifest, recipe=record, **_as_run(recipe.pipeline))
     card = write_card(recipe, manifest, record, course.notes, results, seconds)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from mnemorank.data.mixing import load_mix
 from mnemorank.data.records import Example
@@ -46,7 +47,7 @@ class Course:
     report: Report | None
     say: Say
     measuring: float
-    notes: list[dict[str, object]] = field(default_factory=list)
+    notes: list[dict[str, Any]] = field(default_factory=list)
 
 
 def run_stages(course: Course) -> None:
@@ -62,7 +63,10 @@ def run_stages(course: Course) -> None:
         found = load_mix(stage.data, course.recipe.seed)
         examples = that_fit(found, course.writer, course.say, stage.name)
         ready = prepare(examples, course.model, ranking=ranks_only(stage.loss))
-        course.notes.append(_note(stage, ready) | {"leaks": len(find_leaks(examples, course.dev))})
+        leaked = _leaked(examples, course.dev)
+        if leaked:
+            course.say(f"{stage.name}: {len(leaked)} of {len(course.dev)} dev questions resemble a training question")
+        course.notes.append(_note(stage, ready) | {"leaks": len(leaked), "leaked": leaked})
         course.notes[-1]["too_long"] = len(found) - len(examples)
         _run_stage(course, number, stage, ready)
         text = json.dumps(course.notes[-1])
@@ -104,7 +108,13 @@ def _run_stage(course: Course, number: int, stage: Stage, ready: ReadyData) -> N
         )
 
 
-def _note(stage: Stage, ready: ReadyData) -> dict[str, object]:
+def _leaked(train: Sequence[Example], dev: Sequence[Example]) -> list[str]:
+    """The dev questions that share their group or nearly their words with a training question, each once."""
+    named = [replace(example, id=f"{example.source or 'dev'} {example.id}") for example in dev]
+    return sorted({leak.dev_id for leak in find_leaks(train, named)})
+
+
+def _note(stage: Stage, ready: ReadyData) -> dict[str, Any]:
     sources: dict[str, int] = {}
     for entry in ready.lists:
         sources[entry.source] = sources.get(entry.source, 0) + 1
