@@ -64,6 +64,19 @@ def test_guards_within_their_tolerance_do_not():
     assert decide(measured(BASE), near).promote
 
 
+@pytest.mark.parametrize(
+    ("fields", "guard"), [({"general": 0.885}, "general"), ({"dated": 0.875}, "dated"), ({"ece": 0.12}, "ece")]
+)
+def test_small_losses_do_not_add_up_over_promotions(fields, guard):
+    first, current = measured(BASE), measured(BASE, general=0.892, dated=0.885, ece=0.08)
+    candidate = measured(BETTER, **{"general": 0.895, "dated": 0.89, "ece": 0.08, **fields})
+    assert decide(current, candidate).promote
+    decision = decide(current, candidate, floor=first)
+    assert failed(decision) == [f"{guard} since the first version"]
+    assert f"{guard} since the first version" in decision.reasons[0]
+    assert decide(current, measured(BETTER, general=0.891, dated=0.881, ece=0.09), floor=first).promote
+
+
 def test_too_few_held_out_queries_decide_nothing():
     decision = decide(measured(np.zeros(29)), measured(np.ones(29)))
     assert failed(decision) == ["queries"]

@@ -13,6 +13,7 @@ from mnemorank.learning.measurement import Measurement
 from mnemorank.learning.shadow_report import ShadowResult
 
 PRIMARY = "feedback"
+_FIRST = " since the first version"
 METRICS = ("map", "mrr@10", "ndcg@10", "hit@1")
 
 
@@ -25,8 +26,8 @@ class GateRules:
         alpha/(k·(k+1)), so that however often a candidate is tried the chance of a false promotion stays below alpha.
     :param least_queries: held-out queries below which nothing is promoted.
     :param least_gain: in the primary metric.
-    :param tolerances: how much a guard set's MAP may fall.
-    :param ece: how much the calibration error may rise.
+    :param tolerances: how much a guard set's MAP may fall, from the current version and in all from the first.
+    :param ece: how much the calibration error may rise, likewise.
     :param shadow_events: with feedback that a candidate in the shadow needs before it may be promoted.
     :param latency, size: how many times the current model's time per pair and bytes a candidate may take.
     """
@@ -79,12 +80,23 @@ class Decision:
         return {"promote": self.promote, "attempt": self.attempt, "checks": [asdict(check) for check in self.checks]}
 
 
-def decide(current: Measurement, candidate: Measurement, rules: GateRules | None = None, attempt: int = 1) -> Decision:
-    """:param attempt: which candidate this is since the last promotion, from 1."""
+def decide(
+    current: Measurement,
+    candidate: Measurement,
+    rules: GateRules | None = None,
+    attempt: int = 1,
+    floor: Measurement | None = None,
+) -> Decision:
+    """:param attempt: which candidate this is since the last promotion, from 1.
+    :param floor: the first version, where it is not the current one: small losses must not add up over promotions.
+    """
     rules = rules or GateRules()
     checks = [_enough(current, rules), _better(current, candidate, rules, attempt)]
     checks += [_guard(name, current, candidate, rules) for name in sorted(current.sets) if name != PRIMARY]
     checks += [_calibration(current, candidate, rules)]
+    if floor is not None:
+        guards = [_guard(name, floor, candidate, rules, _FIRST) for name in sorted(floor.sets) if name != PRIMARY]
+        checks += [*guards, _calibration(floor, candidate, rules, _FIRST)]
     checks += [
         _ratio("latency", current.seconds_per_pair, candidate.seconds_per_pair, rules.latency),
         _ratio("size", current.bytes, candidate.bytes, rules.size),
@@ -131,19 +143,21 @@ def _better(current: Measurement, candidate: Measurement, rules: GateRules, atte
     return Check("gain", passed, reason, float(old.mean()), float(new.mean()))
 
 
-def _guard(name: str, current: Measurement, candidate: Measurement, rules: GateRules) -> Check:
+def _guard(name: str, current: Measurement, candidate: Measurement, rules: GateRules, since: str = "") -> Check:
     old, new = current.sets[name].mean("map"), candidate.sets[name].mean("map")
     limit = rules.tolerances.get(name, 0.01)
     passed = new >= old - limit
-    reason = f"{name} map {old:.4f} → {new:.4f}: {'within' if passed else 'falls beyond'} the tolerance of {limit:g}"
-    return Check(name, passed, reason, old, new)
+    words = "within" if passed else "falls beyond"
+    reason = f"{name}{since} map {old:.4f} → {new:.4f}: {words} the tolerance of {limit:g}"
+    return Check(f"{name}{since}", passed, reason, old, new)
 
 
-def _calibration(current: Measurement, candidate: Measurement, rules: GateRules) -> Check:
+def _calibration(current: Measurement, candidate: Measurement, rules: GateRules, since: str = "") -> Check:
     old, new = current.ece, candidate.ece
     passed = new <= old + rules.ece
     words = "within" if passed else "rises beyond"
-    return Check("ece", passed, f"ece {old:.4f} → {new:.4f}: {words} the tolerance of {rules.ece:g}", old, new)
+    reason = f"ece{since} {old:.4f} → {new:.4f}: {words} the tolerance of {rules.ece:g}"
+    return Check(f"ece{since}", passed, reason, old, new)
 
 
 def _ratio(name: str, old: float, new: float, limit: float) -> Check:

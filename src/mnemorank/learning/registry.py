@@ -14,7 +14,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -93,6 +93,13 @@ class Registry:
                 return self.version(name)
         return None
 
+    def floor(self) -> Version | None:
+        """The version that none may fall below for good: the first in service, or the last put there by force."""
+        promoted = [entry for entry in self.history.entries() if entry["action"] == "promote"]
+        forced = [place for place, entry in enumerate(promoted) if entry.get("facts", {}).get("forced")]
+        names = [entry["version"] for entry in promoted[max(forced, default=0) :]]
+        return next((found for name in names if (found := self.find(name)) is not None), None)
+
     def versions(self) -> list[Version]:
         """All versions, oldest first."""
         names = [path.name for path in self._versions.iterdir() if not path.name.startswith(".")]
@@ -165,13 +172,18 @@ class Registry:
             name = previous.name
         return self._serve("rollback", name, who, why, {})
 
-    def collect(self, keep: int = 5, *, who: str = "") -> list[str]:
-        """Remove the oldest versions beyond `keep`, never the current or the previous one; returns their names."""
+    def collect(self, keep: int = 5, *, who: str = "", spare: Collection[str] = ()) -> list[str]:
+        """Remove the oldest versions beyond `keep`, never the current or the previous one; returns their names.
+
+        :param spare: names of others that stay.
+        """
         if keep < 1:
             raise InputError(f"keep: expected a whole number from 1, got {keep}")
         with self._locked():
             kept = {version.name for version in (self.current(), self.previous()) if version is not None}
-            others = [version.name for version in self.versions() if version.name not in kept]
+            known = [version.name for version in self.versions()]
+            kept |= set(spare) & set(known)
+            others = [name for name in known if name not in kept]
             removed = others[: max(len(others) + len(kept) - keep, 0)]
             for name in removed:
                 self._step("collect: rename")
