@@ -1,10 +1,12 @@
 from pathlib import Path
 
 import pytest
+import sqlalchemy
 from learning_cases import make_event
 
 from mnemorank import InputError
-from mnemorank.learning import examples
+from mnemorank.learning import examples, schema
+from mnemorank.learning.database import _engine
 from mnemorank.learning.deletion import delete_by_scope, deletions, expire, export_user
 from mnemorank.learning.mining import HELD_OUT, TRAIN, mine, split_of
 from mnemorank.learning.propensity import Propensities
@@ -26,7 +28,7 @@ def filled(store: EventStore) -> EventStore:
         store.signal([Signal(event_id, "click", 1, actor="bob" if number == 1 else "ann", time=event_time(number))])
     store.log(make_event("Where does Ruby work?", ("x", "y", "z"), id="other", tenant="u", user="ann", time=5000.0))
     remine(store)
-    examples.record_training(store.database, "0002", [e.example.id for e in examples.load(store.database)])
+    examples.record_training(store.database, "0002", examples.load(store.database))
     return store
 
 
@@ -75,6 +77,40 @@ def test_a_deletion_reaches_examples_and_is_recorded_for_models(filled, scope, n
     assert (record.scope, record.models) == (scope, done.models)
     assert len(record.subject) == 32  # a keyed hash, not the name
     assert filled.event("other") is not None
+
+
+@pytest.mark.parametrize(
+    ("scope", "name", "count"),
+    [("user", "bob", 1), ("event", "e0", 1), ("tenant", "t", 3), ("memory", "m-Which database do we use? text1", 1)],
+)
+def test_a_deletion_is_recorded_for_a_model_whose_examples_were_mined_away(filled, scope, name, count):
+    examples.save(filled.database, [], "feedback")
+    done = delete_by_scope(filled, scope, name, "t")
+    assert (done.examples, done.models) == (0, {"0002": count})
+    assert delete_by_scope(filled, scope, name, "t").models == {}, "once"
+    assert delete_by_scope(filled, "tenant", "t", "t").models == ({"0002": 3 - count} if count < 3 else {})
+
+
+def test_a_version_takes_over_what_its_run_was_trained_on(filled):
+    examples.record_training(filled.database, "run:7", examples.load(filled.database))
+    examples.save(filled.database, [], "feedback")
+    assert delete_by_scope(filled, "event", "e0", "t").models == {"0002": 1, "run:7": 1}
+    examples.hand_over(filled.database, "run:7", "0003")
+    assert len(examples.trained_on(filled.database, "0003")) == 3
+    assert delete_by_scope(filled, "tenant", "t", "t").models == {"0002": 2, "0003": 2, "run:7": 2}
+
+
+def test_trainings_from_before_sources_were_kept_are_found(store_url):
+    engine = _engine(store_url)
+    with engine.execution_options(mnemorank_write=True).begin() as connection:
+        schema.migrate(connection, to=3)
+        rows = {"version": "0002", "example_id": "feedback-1"}
+        connection.execute(sqlalchemy.text("INSERT INTO model_examples VALUES (:version, :example_id)"), rows)
+        given = {"example_id": "feedback-1", "kind": "actor", "source": "t\x1fann"}
+        connection.execute(schema.example_sources.insert(), given)
+    engine.dispose()
+    with EventStore(store_url) as store:
+        assert delete_by_scope(store, "user", "ann", "t").models == {"0002": 1}
 
 
 def query_of(split: str) -> str:

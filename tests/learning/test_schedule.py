@@ -2,10 +2,14 @@ import threading
 from datetime import datetime
 
 import pytest
+from learning_cases import make_event
 
 from mnemorank import InputError
+from mnemorank.learning import examples
+from mnemorank.learning.loop import Loop
 from mnemorank.learning.schedule import Cron, Scheduler
 from mnemorank.learning.settings import Settings, load_settings
+from mnemorank.learning.signals import Signal
 
 
 @pytest.mark.parametrize(
@@ -47,7 +51,7 @@ def test_a_run_is_due_once_a_time():
 
 
 def test_enough_new_examples_start_a_run_and_an_error_does_not_end_the_schedule():
-    waiting = [0, 5, 12, 12]
+    waiting = [0, 5, 12, 12, 21, 22, 22]
     ran = threading.Event()
     calls = []
 
@@ -64,6 +68,60 @@ def test_enough_new_examples_start_a_run_and_an_error_does_not_end_the_schedule(
     assert ran.wait(10)
     scheduler.stop()
     assert len(waiting) == 1
+
+
+def test_examples_that_a_run_did_not_train_on_do_not_start_one_a_minute():
+    found = [12, 12, 21, 22, 22, 3, 12, 13]
+    scheduler = Scheduler(lambda: None, lambda: found.pop(0), after_examples=10)
+    now = datetime.now()
+    assert [scheduler.is_due(now) for _ in range(8)] == [True, False, False, True, False, False, False, True]
+
+
+@pytest.fixture
+def loop(tmp_path):
+    (tmp_path / "learning.toml").write_text("[privacy]\ntexts = true\n[mining]\nheld_out = 1e-9\n")
+    with Loop(tmp_path) as opened:
+        yield opened
+
+
+def say(loop: Loop, query: str, *kinds: tuple[str, int]) -> None:
+    event_id = loop.store.log(make_event(query, tuple(f"{query[::-1]} {letter}" for letter in "abc")))
+    loop.store.signal([Signal(event_id, kind, place, actor="ann") for kind, place in kinds])
+
+
+def test_new_examples_are_counted_by_what_they_say(loop):
+    say(loop, "first question", ("click", 0))
+    say(loop, "second question", ("cited", 2))
+    assert loop.new_examples() == 2
+    examples.record_training(loop.store.database, "0002", examples.load(loop.store.database))
+    say(loop, "unrelated matters")
+    assert loop.new_examples() == 0, "other weights and easy negatives are not news"
+    say(loop, "second question", ("thumbs_down", 2), ("thumbs_up", 1))
+    assert loop.new_examples() == 1, "reversed labels are"
+
+
+@pytest.mark.parametrize(("state", "count"), [("failed", 1), ("cancelled", 1), ("running", 0), ("done", 0)])
+def test_what_a_failed_run_was_to_be_trained_on_is_still_new(loop, state, count):
+    say(loop, "first question", ("cited", 1))
+    loop.mine()
+    run = loop.runs.create(who="", promote=True, base_version="0001", examples=1, settings={}, state=state)
+    examples.record_training(loop.store.database, f"run:{run.id}", examples.load(loop.store.database))
+    assert loop.status()["untrained_examples"] == loop.new_examples() == count
+
+
+def test_the_log_is_mined_only_where_there_is_new_feedback(loop, monkeypatch):
+    mined = []
+    monkeypatch.setattr(loop, "mine", lambda: mined.append(1))
+    say(loop, "first question", ("cited", 1))
+    for _ in range(3):
+        loop.new_examples()
+    assert len(mined) == 1
+    loop.store.log(make_event("nothing said"))
+    loop.new_examples()
+    assert len(mined) == 1
+    say(loop, "first question", ("cited", 1))
+    loop.new_examples()
+    assert len(mined) == 2
 
 
 def test_settings_are_read_and_checked(tmp_path):

@@ -144,6 +144,9 @@ def test_deleted_examples_leave_the_files_of_a_waiting_run(root):
         done = loop.forget("event", gone.removeprefix("feedback-"), "default")
         assert done.models == {f"run:{run.id}": 1}
         assert path.read_text() == "".join(f"{line}\n" for line in before[1:])
+        examples.save(loop.store.database, [], "feedback")  # a mining that no longer makes them
+        loop.forget("event", json.loads(before[1])["id"].removeprefix("feedback-"), "default")
+        assert path.read_text() == "".join(f"{line}\n" for line in before[2:])
 
 
 def test_a_deletion_while_a_model_trains_is_recorded_for_that_model(root, tiny_world_base):
@@ -154,7 +157,7 @@ def test_a_deletion_while_a_model_trains_is_recorded_for_that_model(root, tiny_w
         assert loop.status()["deletions_since_training"] == {}, "there is no model yet"
         version = loop.registry.add(tiny_world_base, facts={"run": run.id})
         known = examples.trained_on(loop.store.database, f"run:{run.id}")
-        examples.record_training(loop.store.database, version.name, known)
+        examples.hand_over(loop.store.database, f"run:{run.id}", version.name)
         trained = sum(f"feedback-{number}" in known for number in (0, 1))
         assert loop.status()["deletions_since_training"] == {version.name: trained}
         gone = next(one for one in sorted(known) if one not in ("feedback-0", "feedback-1"))

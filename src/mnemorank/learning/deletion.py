@@ -4,11 +4,26 @@ from __future__ import annotations
 
 import json
 import time
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from sqlalchemy import Connection, Select, and_, delete, func, or_, select, text, true
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Select,
+    Table,
+    and_,
+    bindparam,
+    delete,
+    exists,
+    false,
+    or_,
+    select,
+    text,
+    true,
+)
 
 from mnemorank.errors import InputError
 from mnemorank.learning import schema
@@ -24,7 +39,9 @@ class Deletion:
     """What a deletion removed.
 
     :param subject: the store's keyed hash of what was named, so that the record itself tells nothing.
-    :param models: versions trained on removed examples → how many; to be retrained or rolled back by your own rules.
+    :param models: versions trained on what was removed → on how many such examples; to be retrained or rolled back by
+        your own rules.
+    :param example_ids: to be taken out of the files of runs.
     """
 
     scope: str
@@ -38,7 +55,7 @@ class Deletion:
 
     @property
     def found_anything(self) -> bool:
-        return bool(self.events or self.signals or self.examples)
+        return bool(self.events or self.signals or self.examples or self.models)
 
 
 def delete_event(store: EventStore, event_id: str) -> Deletion:
@@ -83,6 +100,9 @@ def expire(store: EventStore, now: float | None = None) -> Deletion:
         return Deletion("age", "")
     before = (time.time() if now is None else now) - days * DAY
     chosen = select(schema.events.c.id).where(schema.events.c.time < before)
+    with store.database.reading() as connection:
+        if connection.execute(chosen.limit(1)).first() is None:
+            return Deletion("age", "")
     return _delete(store, "age", f"{days:g} days", chosen, from_events=True)
 
 
@@ -146,9 +166,11 @@ def _delete(
     :param from_events: find examples by their events beside the named sources.
     """
     with store.database.writing() as connection:
-        examples = _examples(connection, sources or [], events if from_events else None, tenant)
-        models = _models(connection, examples)
-        _delete_examples(connection, examples)
+        by_event = events if from_events else None
+        examples = _examples(connection, sources or [], by_event, tenant)
+        trained = _trained(connection, sources or [], by_event, tenant)
+        models = dict(sorted(Counter(version for version, _ in trained).items()))
+        _delete_examples(connection, examples, trained)
         on_memory = _signals_on(shown) if shown is not None else None
         conditions = [c for c in (signals, on_memory) if c is not None]
         if events is not None:
@@ -162,7 +184,8 @@ def _delete(
                 connection.execute(delete(table).where(table.c.event_id.in_(events)))
             count = connection.execute(delete(schema.events).where(schema.events.c.id.in_(events))).rowcount
         subject = name if scope == "age" else store.text_hash(f"{scope}:{name}")
-        done = Deletion(scope, subject, count, removed, len(examples), models, tuple(examples))
+        in_files = {*examples, *(name for version, name in trained if version.startswith("run:"))}
+        done = Deletion(scope, subject, count, removed, len(examples), models, tuple(sorted(in_files)))
         if done.found_anything:
             row = asdict(done)
             del row["example_ids"]
@@ -175,25 +198,44 @@ def _examples(
     connection: Connection, sources: list[tuple[str, str]], events: Select[Any] | None, tenant: str | None
 ) -> list[str]:
     table = schema.example_sources
-    conditions = [and_(table.c.kind == kind, table.c.source == source) for kind, source in sorted(set(sources))]
-    if events is not None:
-        conditions.append(and_(table.c.kind == "event", table.c.source.in_(events)))
-    if not conditions:
-        return []
     own = table.c.example_id.in_(select(schema.examples.c.id).where(schema.examples.c.tenant == tenant))
-    query = select(table.c.example_id).distinct().where(or_(*conditions), own if tenant is not None else true())
+    made_of = _made_of(table, sources, events)
+    query = select(table.c.example_id).distinct().where(made_of, own if tenant is not None else true())
     return sorted(connection.execute(query).scalars())
 
 
-def _models(connection: Connection, examples: list[str]) -> dict[str, int]:
-    table = schema.model_examples
-    rows = connection.execute(
-        select(table.c.version, func.count()).where(table.c.example_id.in_(examples)).group_by(table.c.version)
-    ).all()
-    return {str(row[0]): int(row[1]) for row in sorted(rows)}
+def _trained(
+    connection: Connection, sources: list[tuple[str, str]], events: Select[Any] | None, tenant: str | None
+) -> list[tuple[str, str]]:
+    """(version, example) of what models were trained on, though mining may since have replaced the example."""
+    table = schema.model_sources
+    other = table.alias()
+    own = exists().where(
+        other.c.version == table.c.version,
+        other.c.example_id == table.c.example_id,
+        other.c.kind == "tenant",
+        other.c.source == tenant,
+    )
+    made_of = _made_of(table, sources, events)
+    query = select(table.c.version, table.c.example_id).distinct()
+    rows = connection.execute(query.where(made_of, own if tenant is not None else true())).all()
+    return sorted((str(row[0]), str(row[1])) for row in rows)
 
 
-def _delete_examples(connection: Connection, examples: list[str]) -> None:
+def _made_of(table: Table, sources: list[tuple[str, str]], events: Select[Any] | None) -> ColumnElement[bool]:
+    conditions = [and_(table.c.kind == kind, table.c.source == source) for kind, source in sorted(set(sources))]
+    if events is not None:
+        conditions.append(and_(table.c.kind == "event", table.c.source.in_(events)))
+    return or_(false(), *conditions)
+
+
+def _delete_examples(connection: Connection, examples: list[str], trained: list[tuple[str, str]]) -> None:
+    """Examples with their sources; of those that models were trained on the sources, so that each counts once."""
+    if trained:
+        table = schema.model_sources
+        chosen = and_(table.c.version == bindparam("model"), table.c.example_id == bindparam("example"))
+        rows = [{"model": version, "example": name} for version, name in trained]
+        connection.execute(delete(table).where(chosen), rows)
     connection.execute(delete(schema.example_sources).where(schema.example_sources.c.example_id.in_(examples)))
     connection.execute(delete(schema.examples).where(schema.examples.c.id.in_(examples)))
 

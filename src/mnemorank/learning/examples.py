@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import time
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
-from sqlalchemy import Connection, delete, func, select
+from sqlalchemy import Connection, delete, func, literal, or_, select
 
 from mnemorank.data.records import Example, example_of, example_record
 from mnemorank.learning import schema
 from mnemorank.learning.database import Database
+from mnemorank.learning.identity import SEPARATOR
+from mnemorank.learning.labelling import EASY
 from mnemorank.learning.mining import MinedExample
 
 _ROWS = 500
@@ -26,7 +29,7 @@ def save(database: Database, mined: Iterable[MinedExample], origin: str) -> None
         connection.execute(delete(schema.example_sources).where(schema.example_sources.c.example_id.in_(stale)))
         connection.execute(delete(schema.examples).where(schema.examples.c.id.startswith(f"{origin}-")))
         for start in range(0, len(given), _ROWS):
-            _insert(connection, given[start : start + _ROWS], now)
+            _insert(connection, given[start : start + _ROWS], now, database.salt)
 
 
 def load(database: Database, split: str | None = None) -> list[MinedExample]:
@@ -56,10 +59,12 @@ def load(database: Database, split: str | None = None) -> list[MinedExample]:
 
 
 def untrained(database: Database) -> int:
-    """How many training examples no model was trained on yet."""
-    table = schema.examples
-    seen = select(schema.model_examples.c.example_id)
-    query = select(func.count()).select_from(table).where(table.c.split == "train", table.c.id.not_in(seen))
+    """How many training examples no model was trained on yet, as they are labelled now."""
+    table, trained = schema.examples, schema.model_examples
+    # Stores from before contents were kept know ids alone.
+    is_same = or_(trained.c.content.is_(None), table.c.content.is_(None), trained.c.content == table.c.content)
+    seen = select(trained.c.version).where(trained.c.example_id == table.c.id, is_same).exists()
+    query = select(func.count()).select_from(table).where(table.c.split == "train", ~seen)
     with database.reading() as connection:
         return int(connection.execute(query).scalar_one())
 
@@ -72,16 +77,55 @@ def counts(database: Database) -> dict[str, int]:
     return {str(row[0]): int(row[1]) for row in rows}
 
 
-def record_training(database: Database, version: str, example_ids: Collection[str]) -> None:
-    """Remember what a model was trained on, so that a later deletion can say which models it concerns.
+def feedback_mark(database: Database) -> tuple[object, ...]:
+    """Changes with every signal that is given, repeated, corrected or deleted."""
+    table = schema.signals
+    with database.reading() as connection:
+        return tuple(connection.execute(select(func.count(), func.sum(table.c.repeats), func.max(table.c.time))).one())
+
+
+def record_training(database: Database, version: str, given: Iterable[MinedExample]) -> None:
+    """Remember what a model is trained on, and what that was made of, for deletions after the next mining too.
 
     :param version: of the model; `run:ID` of one that is being trained.
     """
-    rows = [{"version": version, "example_id": example_id} for example_id in sorted(set(example_ids))]
+    entries = list(given)
+    rows = [
+        {"version": version, "example_id": entry.example.id, "content": content_of(entry, database.salt)}
+        for entry in entries
+    ]
+    sources = [
+        {"version": version, "example_id": entry.example.id, "kind": kind, "source": source}
+        for entry in entries
+        for kind, source in sorted(entry.sources)
+    ]
     with database.writing() as connection:
-        connection.execute(delete(schema.model_examples).where(schema.model_examples.c.version == version))
+        _drop(connection, [version])
         if rows:
             connection.execute(schema.model_examples.insert(), rows)
+        if sources:
+            connection.execute(schema.model_sources.insert(), sources)
+
+
+def hand_over(database: Database, run: str, version: str) -> None:
+    """Record for a version what was recorded for its run, less what was deleted in the meantime."""
+    with database.writing() as connection:
+        _drop(connection, [version])
+        for table in (schema.model_examples, schema.model_sources):
+            others = [column for column in table.c if column.name != "version"]
+            rows = select(literal(version), *others).where(table.c.version == run)
+            connection.execute(table.insert().from_select(["version", *(column.name for column in others)], rows))
+
+
+def drop_trainings(database: Database, runs: Collection[str]) -> None:
+    """Forget the trainings of runs that led to nothing: their examples are still to be trained on."""
+    table = schema.model_examples
+    with database.reading() as connection:
+        known = connection.execute(select(table.c.version).distinct().where(table.c.version.startswith("run:")))
+        dropped = sorted(set(known.scalars()) & set(runs))
+    if dropped:
+        with database.writing() as connection:
+            _drop(connection, dropped)
 
 
 def trained_on(database: Database, version: str) -> set[str]:
@@ -102,7 +146,24 @@ def write_with_provenance(mined: Iterable[MinedExample], path: Path) -> int:
     return written
 
 
-def _insert(connection: Connection, given: Sequence[MinedExample], now: float) -> None:
+def content_of(entry: MinedExample, salt: bytes) -> str:
+    """A keyed hash of what people said: texts and labels, without weights and easy negatives, which always shift."""
+    candidates = entry.example.candidates
+    told = entry.provenance.get("labels") or [{}] * len(candidates)
+    parts = sorted(
+        f"{candidate.label:g}{SEPARATOR}{candidate.memory.text}"
+        for candidate, label in zip(candidates, told, strict=True)
+        if EASY not in label.get("votes", ())
+    )
+    return hashlib.blake2b(SEPARATOR.join(parts).encode("utf-8", "replace"), key=salt, digest_size=10).hexdigest()
+
+
+def _drop(connection: Connection, versions: Sequence[str]) -> None:
+    for table in (schema.model_examples, schema.model_sources):
+        connection.execute(delete(table).where(table.c.version.in_(versions)))
+
+
+def _insert(connection: Connection, given: Sequence[MinedExample], now: float, salt: bytes) -> None:
     rows = [
         {
             "id": entry.example.id,
@@ -111,6 +172,7 @@ def _insert(connection: Connection, given: Sequence[MinedExample], now: float) -
             "record": _record(entry.example),
             "provenance": json.dumps(entry.provenance, ensure_ascii=False),
             "mined_at": now,
+            "content": content_of(entry, salt),
         }
         for entry in given
     ]

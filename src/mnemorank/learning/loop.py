@@ -22,7 +22,7 @@ from mnemorank.learning.measurement import measure_models
 from mnemorank.learning.mining import HELD_OUT, TRAIN, Mined, mine
 from mnemorank.learning.propensity import Propensities, estimate
 from mnemorank.learning.registry import SERVED, Registry, Version, no_step
-from mnemorank.learning.runs import FAILED, FEEDBACK, OPEN_STATES, Run, Runs
+from mnemorank.learning.runs import CANCELLED, FAILED, FEEDBACK, OPEN_STATES, Run, Runs
 from mnemorank.learning.settings import Settings, load_settings, settings_to_table
 from mnemorank.learning.shadow_report import ShadowResult, compare_shadow, count_scored
 from mnemorank.learning.store import EventStore
@@ -50,6 +50,7 @@ class Loop:
         self.settings = settings or load_settings(self.root)
         self.store_url = store_url or self.settings.store or str(self.root / "events.db")
         self._step = on_step
+        self._mined_mark: tuple[object, ...] | None = None
         try:
             self.root.mkdir(parents=True, exist_ok=True)
             self.registry = Registry(self.settings.registry or self.root / "registry", on_step=on_step)
@@ -122,7 +123,7 @@ class Loop:
             examples=len(given),
             settings=settings_to_table(self.settings),
         )
-        examples.record_training(self.store.database, f"run:{run.id}", [entry.example.id for entry in given])
+        examples.record_training(self.store.database, f"run:{run.id}", given)
         examples.write_with_provenance(given, self.runs.folder(run.id) / FEEDBACK)
         return run, self._start(run)
 
@@ -143,9 +144,15 @@ class Loop:
         candidate, current = self.registry.version(name), self.current()
         if candidate.name == current.name:
             raise InputError(f"version: {name} is the current one; there is nothing to compare it with")
-        old, new = measure_models([current.path, candidate.path], self.evaluation_sets())
-        decision = decide(old, new, self.settings.gate, self._attempt())
+        floor = self.registry.floor()
+        others = [floor] if floor is not None and floor.name not in (current.name, name) else []
+        old, new, *first = measure_models(
+            [version.path for version in (current, candidate, *others)], self.evaluation_sets()
+        )
+        decision = decide(old, new, self.settings.gate, self._attempt(), *first)
         facts = {**decision.to_dict(), "against": current.name, "current": old.summary(), "candidate": new.summary()}
+        if first:
+            facts["floor"] = {"version": others[0].name, **first[0].summary()}
         self._step("evaluate: record")
         self.registry.history.append(
             action="evaluate", version=name, who=who, why="; ".join(decision.reasons), facts=facts
@@ -171,8 +178,22 @@ class Loop:
         if shadow is not None and not shadow.passed and not force:
             raise InputError(f"version: {name} is not proven yet: {shadow.reason}; --force promotes it all the same")
         why = f"{why} (forced)".strip() if force else why
-        facts = {"gate": said, "shadow": asdict(shadow) if shadow else None}
-        return self.registry.promote(name, who=who, why=why, facts={key: told for key, told in facts.items() if told})
+        forced = not (said and said["promote"]) or (shadow is not None and not shadow.passed)
+        facts = {"gate": said, "shadow": asdict(shadow) if shadow else None, "forced": forced}
+        told = {key: value for key, value in facts.items() if value}
+        version = self.registry.promote(name, who=who, why=why, facts=told)
+        self.collect(who)
+        return version
+
+    def collect(self, who: str = "") -> None:
+        """Remove versions beyond `keep`; none that a run, the shadow, the gate or whoever promotes by hand may need."""
+        run = self.runs.open_run()
+        needed = (self.registry.floor(), self.shadow_candidate(), *self.registry.versions()[-1:])
+        spare = {version.name for version in needed if version} | ({run.base_version} if run else set())
+        try:
+            self.registry.collect(self.settings.keep, who=who or "mnemorank", spare=spare)
+        except OSError as error:
+            logger.warning("versions beyond keep = %d could not be removed: %s", self.settings.keep, error)
 
     def last_decision(self, name: str) -> dict[str, Any] | None:
         """The gate's last word on a version against the one that is current now."""
@@ -213,7 +234,6 @@ class Loop:
         """Mine, train, evaluate and promote if the gate lets it; returns the finished run."""
         run, process = self.begin(who=who, golden=golden)
         process.wait()
-        self.registry.collect(self.settings.keep, who=who or "mnemorank")
         return self.runs.get(run.id)
 
     def begin(self, *, who: str = "", golden: Path | None = None) -> tuple[Run, subprocess.Popen[bytes]]:
@@ -223,9 +243,14 @@ class Loop:
         return self.train(promote=True, who=who)
 
     def new_examples(self) -> int:
-        """Mine, and say how many examples there are that no model was trained on."""
-        self.mine()
-        return examples.untrained(self.store.database)
+        """How many examples there are that no model was trained on; mines first where there is new feedback."""
+        mark = examples.feedback_mark(self.store.database)
+        if mark != self._mined_mark:
+            self.mine()
+            self._mined_mark = mark
+        else:
+            deletion.expire(self.store)
+        return self.untrained()
 
     def forget(self, scope: str, name: str, tenant: str) -> deletion.Deletion:
         """Delete by event, memory, user or tenant, everywhere: store, mined examples, files of runs."""
@@ -233,52 +258,26 @@ class Loop:
         self.runs.forget(set(done.example_ids))
         return done
 
+    def untrained(self) -> int:
+        """How many examples no model was trained on; a run that failed or was cancelled trained none."""
+        ended = [f"run:{run.id}" for run in self.runs.all() if run.state in (FAILED, CANCELLED)]
+        examples.drop_trainings(self.store.database, ended)
+        return examples.untrained(self.store.database)
+
     def status(self) -> dict[str, Any]:
         """Where the loop stands."""
-        current, previous, run = self.registry.current(), self.registry.previous(), self.runs.open_run()
-        last = run or next(iter(self.runs.all()[-1:]), None)
-        return {
-            "current": current.name if current else None,
-            "previous": previous.name if previous else None,
-            "versions": [version.name for version in self.registry.versions()],
-            **self.store.counts(),
-            "examples": {TRAIN: 0, HELD_OUT: 0, **examples.counts(self.store.database)},
-            "untrained_examples": examples.untrained(self.store.database),
-            "stores_texts": self.settings.privacy.texts,
-            "run": None if last is None else {**last.summary(), "progress": self.runs.progress(last.id)},
-            "deletions_since_training": self._deletions_by_version(),
-            "shadow": self._shadow_status(),
-        }
+        from mnemorank.learning.status import status_of
 
-    def _shadow_status(self) -> dict[str, Any] | None:
-        candidate = self.shadow_candidate() if self.settings.shadow else None
-        if candidate is None:
-            return None
-        found = self.shadow_result(candidate.name)
-        told = {"version": candidate.name, "scored": count_scored(self.store, candidate.name)}
-        return {
-            **told,
-            "result": asdict(found) if found else None,
-            "check": asdict(check_shadow(found, self.settings.gate)),
-        }
-
-    def _deletions_by_version(self) -> dict[str, int]:
-        """Version → how many of the examples it was trained on have been deleted since."""
-        made_by = {f"run:{version.facts.get('run')}": version.name for version in self.registry.versions()}
-        total: dict[str, int] = {}
-        for done in deletion.deletions(self.store):
-            for model, count in done.models.items():
-                # While it trained, a version was known by its run. Once it is made, it is known by both.
-                version = made_by.get(model, model) if made_by.get(model) not in done.models else model
-                if not version.startswith("run:"):
-                    total[version] = total.get(version, 0) + count
-        return total
+        return status_of(self)
 
     def _attempt(self) -> int:
-        """Which candidate this is since the last change of the current version; asking again about one counts too."""
+        """Which candidate this is since the last promotion; asking again about one counts too.
+
+        A rollback does not begin a new count: the held-out queries are the same.
+        """
         tried = 1
         for entry in reversed(self.registry.history.entries()):
-            if entry["action"] in SERVED:
+            if entry["action"] == "promote":
                 break
             tried += entry["action"] == "evaluate"
         return tried

@@ -82,6 +82,7 @@ class Scheduler:
     """Calls `run` when it is due, in a thread of its own.
 
     :param new_examples: how many examples there are that no model was trained on; asked every `interval` seconds.
+    :param after_examples: runs once there are so many, and where that run trained on none, once there are as many more.
     :param run: trains and promotes; an error in it is logged and the schedule goes on.
     """
 
@@ -97,6 +98,7 @@ class Scheduler:
         self._run, self._new_examples = run, new_examples
         self._cron, self._after = cron, after_examples
         self._interval = interval
+        self._tried = 0
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._seen = datetime.now()
@@ -110,7 +112,14 @@ class Scheduler:
         if self._cron is not None and self._due is not None and moment >= self._due:
             self._due = self._cron.next_after(moment)
             return True
-        return self._after is not None and self._new_examples() >= self._after
+        if self._after is None:
+            return False
+        found = self._new_examples()
+        self._tried = min(self._tried, found)
+        if found - self._tried < self._after:
+            return False
+        self._tried = found
+        return True
 
     def start(self) -> None:
         self._thread = threading.Thread(target=self._loop, name="mnemorank-schedule", daemon=True)

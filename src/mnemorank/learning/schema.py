@@ -83,6 +83,7 @@ examples = Table(
     Column("record", Text, nullable=False),
     Column("provenance", Text, nullable=False),
     Column("mined_at", Double, nullable=False),
+    Column("content", String),
 )
 
 # What an example was made of, so that a deletion finds it: an event, a signal's actor, or a memory's text hash.
@@ -100,7 +101,19 @@ model_examples = Table(
     metadata,
     Column("version", String, primary_key=True),
     Column("example_id", String, primary_key=True),
+    Column("content", String),
     Index("model_examples_by_example", "example_id"),
+)
+
+# What the examples were made of when a model was trained on them; mining replaces the examples' own sources.
+model_sources = Table(
+    "model_sources",
+    metadata,
+    Column("version", String, primary_key=True),
+    Column("example_id", String, primary_key=True),
+    Column("kind", String, primary_key=True),
+    Column("source", String, primary_key=True),
+    Index("model_sources_by_source", "kind", "source"),
 )
 
 deletions = Table(
@@ -160,6 +173,17 @@ _MIGRATIONS: tuple[str, ...] = (
     """
     CREATE TABLE shadow_scores (event_id VARCHAR NOT NULL, version VARCHAR NOT NULL, position INTEGER NOT NULL,
       score DOUBLE PRECISION, PRIMARY KEY (event_id, version, position))
+    """,
+    # 4: what examples say, and the sources of those a model was trained on
+    """
+    ALTER TABLE examples ADD COLUMN content VARCHAR;
+    ALTER TABLE model_examples ADD COLUMN content VARCHAR;
+    CREATE TABLE model_sources (version VARCHAR NOT NULL, example_id VARCHAR NOT NULL, kind VARCHAR NOT NULL,
+      source VARCHAR NOT NULL, PRIMARY KEY (version, example_id, kind, source));
+    CREATE INDEX model_sources_by_source ON model_sources (kind, source);
+    INSERT INTO model_sources (version, example_id, kind, source)
+      SELECT m.version, s.example_id, s.kind, s.source
+      FROM model_examples m JOIN example_sources s ON s.example_id = m.example_id
     """,
 )
 VERSION = len(_MIGRATIONS)

@@ -67,6 +67,7 @@ class _Worker:
         promoted = self._promote(version, decision)
         self._clean()
         runs.update(self._run.id, state=DONE, stage="", finished=time.time(), promoted=promoted)
+        self._loop.collect(self._run.who)
         return 0
 
     def _stages(self) -> tuple[dict[str, Any], Version]:
@@ -99,7 +100,7 @@ class _Worker:
         )
         self._step("register: record examples")
         database = self._loop.store.database
-        examples.record_training(database, version.name, examples.trained_on(database, f"run:{self._run.id}"))
+        examples.hand_over(database, f"run:{self._run.id}", version.name)
         return version
 
     def _promote(self, version: Version, decision: dict[str, Any]) -> bool:

@@ -1,0 +1,93 @@
+"""What the loop does with versions: the gate's floor, attempts, and collection."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mnemorank.learning import loop as loop_module
+from mnemorank.learning import worker
+from mnemorank.learning.loop import Loop
+from mnemorank.learning.measurement import Measurement, SetResult
+from mnemorank.learning.settings import Settings, Training, settings_to_table
+
+
+@pytest.fixture
+def loop(tmp_path, tiny_onnx):
+    settings = Settings(keep=2, training=Training(model=str(tiny_onnx), nice=0))
+    with Loop(tmp_path / "loop", settings) as opened:
+        opened.current()
+        yield opened
+
+
+def add(loop: Loop, count: int = 1) -> str:
+    for _ in range(count):
+        version = loop.registry.add(Path(loop.settings.training.model))
+    return version.name
+
+
+def names(loop: Loop) -> list[str]:
+    return [version.name for version in loop.registry.versions()]
+
+
+def test_versions_beyond_keep_go_at_every_promotion(loop):
+    loop.promote(add(loop), force=True)
+    loop.promote(add(loop), force=True)
+    loop.settings = replace(loop.settings, keep=1)
+    loop.promote(add(loop), force=True)
+    assert names(loop) == ["0003", "0004"], "current, which is the floor, and previous"
+
+
+def test_versions_beyond_keep_go_at_the_end_of_every_training(loop, monkeypatch):
+    add(loop, 3)
+    fields = {"who": "", "promote": False, "base_version": "0001", "examples": 1}
+    run = loop.runs.create(**fields, settings=settings_to_table(loop.settings))
+    monkeypatch.setattr(worker.signal, "signal", lambda *_: None)
+    monkeypatch.setattr(worker._Worker, "_stages", lambda self: ({"promote": False}, None))
+    assert worker._Worker(loop, run, lambda _: None).work() == 0
+    assert names(loop) == ["0001", "0004"], "a candidate that somebody may promote stays"
+
+
+def test_the_floor_is_the_first_version_or_the_last_by_force(loop):
+    for _ in range(3):
+        loop.registry.promote(add(loop))
+    loop.collect()
+    assert names(loop) == ["0001", "0003", "0004"]
+    assert loop.registry.floor().name == "0001"
+    loop.promote(add(loop), force=True)
+    loop.registry.promote(add(loop))
+    assert loop.registry.floor().name == "0005"
+
+
+def measured(feedback: float, general: float) -> Measurement:
+    sets = {"feedback": feedback, "general": general, "dated": 0.9}
+    return Measurement(
+        {name: SetResult({m: np.full(50, value) for m in METRICS}) for name, value in sets.items()}, 0, 1, 1
+    )
+
+
+METRICS = ("map", "mrr@10", "ndcg@10", "hit@1")
+
+
+def test_a_candidate_is_also_held_to_the_first_version(loop, monkeypatch):
+    loop.registry.promote(add(loop))
+    add(loop)
+    found = {"0001": measured(0.1, 0.9), "0002": measured(0.2, 0.895), "0003": measured(0.3, 0.888)}
+    monkeypatch.setattr(loop_module, "measure_models", lambda paths, _: [found[path.name] for path in paths])
+    decision = loop.evaluate("0003")
+    assert [check.name for check in decision.checks if not check.passed] == ["general since the first version"]
+    told = loop.registry.history.entries()[-1]
+    assert "general since the first version map 0.9000 → 0.8880: falls beyond" in told["why"]
+    assert told["facts"]["floor"]["version"] == "0001"
+
+
+def test_a_rollback_does_not_begin_a_new_count_of_attempts(loop):
+    history = loop.registry.history
+    loop.registry.promote(add(loop))
+    history.append(action="evaluate", version="0009")
+    loop.registry.rollback()
+    history.append(action="evaluate", version="0009")
+    assert loop._attempt() == 3
+    loop.registry.promote("0002")
+    assert loop._attempt() == 1
