@@ -112,6 +112,20 @@ def test_ctrl_c_saves_and_says_how_to_go_on(long_tables, tmp_path, unbroken):
     assert_same(unbroken, weights(output))
 
 
+def test_stopped_where_patience_ends_it_does_not_train_on(tables, tmp_path):
+    tables["train"] |= {"epochs": 30, "learning_rate": 2e-3}
+    tables["dev"] |= {"patience": 2}
+    steps = train(parse_recipe(tables), tmp_path / "unbroken").manifest.recipe["stages"][0]["steps"]
+    output = tmp_path / "broken"
+    with pytest.raises(InterruptedTrainingError, match=f"saved at step {steps} of"):
+        train(parse_recipe(tables), output, report=interrupt_at(steps))
+    seen = []
+    resumed = train(parse_recipe(tables), output, resume=True, report=seen.append)
+    assert not seen
+    assert resumed.manifest.recipe["stages"][0]["steps"] == steps
+    assert_same(weights(tmp_path / "unbroken"), weights(output))
+
+
 def test_a_slow_run_is_saved_by_the_clock(long_tables, tmp_path):
     """Few slow steps are as much work as many fast ones."""
     long_tables["save_every"], long_tables["save_minutes"] = 1000, 0

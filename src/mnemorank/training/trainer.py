@@ -16,7 +16,7 @@ from sentence_transformers.cross_encoder import CrossEncoderTrainer, CrossEncode
 from torch import Tensor
 from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.data import DataLoader
-from transformers import PrinterCallback, TrainerCallback
+from transformers import PrinterCallback, TrainerCallback, TrainerState
 
 from mnemorank.errors import MnemorankError
 from mnemorank.training.averaging import RunningAverage
@@ -111,8 +111,12 @@ class StageTrainer(CrossEncoderTrainer):
 
     def run(self) -> None:
         """Train from the last whole checkpoint, or from the start, and leave the chosen weights in the network."""
-        last = checkpoints(self.folder)[-1:]
-        self.train(resume_from_checkpoint=str(last[0]) if last else None)
+        last = next(reversed(checkpoints(self.folder)), None)
+        if last is not None and self._is_exhausted(_standing(last)):
+            # It was asked to stop at the very step at which it would have stopped by itself.
+            self.standing, self.state = _standing(last), TrainerState.load_from_json(str(last / _TRAINER_STATE))
+        else:
+            self.train(resume_from_checkpoint=str(last) if last else None)
         if self.was_stopped:
             return
         if self.standing.best_step is not None:
@@ -209,7 +213,7 @@ class StageTrainer(CrossEncoderTrainer):
         load_weights(self.model, folder / WEIGHTS)
         if self._average is not None:
             self._average.weights = load_file(folder / AVERAGE)
-        self.standing = Standing(**json.loads((folder / STANDING).read_text(encoding="utf-8")))
+        self.standing = _standing(folder)
 
     def _saved_average(self) -> Path:
         assert self._average is not None
@@ -235,9 +239,12 @@ class StageTrainer(CrossEncoderTrainer):
             control.should_save = control.should_training_stop = True
 
     def after_measure(self, control: Any) -> None:
-        patience = self.recipe.dev.patience
-        if patience is not None and self.standing.without_gain >= patience:
+        if self._is_exhausted(self.standing):
             control.should_training_stop = True
+
+    def _is_exhausted(self, standing: Standing) -> bool:
+        patience = self.recipe.dev.patience
+        return patience is not None and standing.without_gain >= patience
 
     def is_due(self, step: int) -> bool:
         """Whether the dev examples are measured after this step."""
@@ -252,6 +259,10 @@ class StageTrainer(CrossEncoderTrainer):
 
     def _measure_every(self) -> int:
         return self.recipe.dev.every or -(-len(self._batches) // self.stage.accumulate)
+
+
+def _standing(checkpoint: Path) -> Standing:
+    return Standing(**json.loads((checkpoint / STANDING).read_text(encoding="utf-8")))
 
 
 class _Pace(TrainerCallback):
