@@ -10,43 +10,80 @@ from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import response_schema_conformance, status_code_conformance
 
 CHECKS = [not_a_server_error, response_schema_conformance, status_code_conformance]
-ROUTES = {
-    "/v2/rerank": "POST",
-    "/v1/rerank": "POST",
-    "/rerank": "POST",
-    "/score": "POST",
-    "/v1/score": "POST",
-    "/v1/memories/rerank": "POST",
-    "/v1/models/swap": "POST",
-    "/health": "GET",
-    "/ready": "GET",
-    "/info": "GET",
-    "/metrics": "GET",
-    "/v1/models": "GET",
-}
+ROUTES = (
+    "POST /v2/rerank",
+    "POST /v1/rerank",
+    "POST /rerank",
+    "POST /score",
+    "POST /v1/score",
+    "POST /v1/memories/rerank",
+    "POST /v1/models/swap",
+    "POST /v1/feedback",
+    "DELETE /v1/feedback",
+    "POST /v1/learning/evaluate",
+    "POST /v1/learning/promote",
+    "POST /v1/learning/rollback",
+    "POST /v1/learning/runs/{run_id}/cancel",
+    "GET /v1/feedback/export",
+    "GET /v1/learning/runs/{run_id}",
+    "GET /v1/learning/runs/{run_id}/log",
+    "GET /v1/learning/reports/unused",
+    "GET /v1/learning/reports/no-hits",
+    "GET /v1/learning/shadow/{version}",
+)
+# There is nothing to get wrong in a request without body and parameters.
+PLAIN = (
+    "GET /health",
+    "GET /ready",
+    "GET /info",
+    "GET /metrics",
+    "GET /v1/models",
+    "GET /v1/learning/status",
+    "GET /v1/learning/history",
+    "GET /v1/learning/runs",
+    "POST /v1/learning/mine",
+)
+# They start trainings.
+LEFT_OUT = ("POST /v1/learning/train", "POST /v1/learning/run")
+
+
+def learning_server(start, folder):
+    """A server with a learning loop that keeps texts."""
+    (folder / "learning.toml").write_text("[privacy]\ntexts = true\n")
+    return start(learning=folder, threads=1)
 
 
 @pytest.fixture(scope="module")
-def schema(server):
-    return schemathesis.openapi.from_url(f"{server.url}/openapi.json")
+def learner(start, tmp_path_factory):
+    running = learning_server(start, tmp_path_factory.mktemp("loop"))
+    asked = running.client.post("/v1/memories/rerank", json={"query": "ruby", "memories": ["ruby", "cat"]})
+    running.event_id = asked.json()["event_id"]
+    return running
+
+
+@pytest.fixture(scope="module")
+def schema(learner):
+    return schemathesis.openapi.from_url(f"{learner.url}/openapi.json")
+
+
+def test_every_route_is_fuzzed(schema):
+    listed = {f"{method.upper()} {path}" for path in schema for method in schema[path]}
+    assert listed == {*ROUTES, *PLAIN, *LEFT_OUT}
 
 
 @pytest.mark.parametrize(
-    ("path", "mode"),
-    [
-        (path, mode)
-        for path, method in ROUTES.items()
-        for mode in GenerationMode
-        if method == "POST" or mode == GenerationMode.POSITIVE
-    ],
+    ("route", "mode"),
+    [(route, mode) for route in ROUTES for mode in GenerationMode]
+    + [(route, GenerationMode.POSITIVE) for route in PLAIN],
 )
-def test_no_request_is_a_server_error(schema, server, path, mode):
-    operation = schema[path][ROUTES[path]]
+def test_no_request_is_a_server_error(schema, learner, route, mode):
+    method, path = route.split()
+    operation = schema[path][method]
     count = 0
 
     @given(case=operation.as_strategy(generation_mode=mode))
     @settings(
-        max_examples=8 if ROUTES[path] == "POST" else 3,
+        max_examples=8 if method == "POST" else 3,
         deadline=None,
         suppress_health_check=list(HealthCheck),
         database=None,
@@ -56,8 +93,10 @@ def test_no_request_is_a_server_error(schema, server, path, mode):
     def fuzz(case):
         nonlocal count
         count += 1
+        if isinstance(case.body, dict) and "event_id" in case.body and mode == GenerationMode.POSITIVE:
+            case.body["event_id"] = learner.event_id  # else all would be 404
         case.call_and_validate(checks=CHECKS)
 
     fuzz()
     assert count > 0
-    assert server.client.get("/ready").status_code == 200
+    assert learner.client.get("/ready").status_code == 200

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import logging
-from collections.abc import Callable, Iterator
-from typing import Annotated, Any, Literal, TypeVar
+from collections.abc import Iterator
+from tempfile import SpooledTemporaryFile
+from typing import Annotated, Any, Literal
 
 from fastapi import Depends, Query, Request
 from fastapi.responses import JSONResponse, StreamingResponse
@@ -14,12 +13,10 @@ from pydantic import ConfigDict, Field
 
 from mnemorank.server.auth import Admin, Caller, requires
 from mnemorank.server.errors import Problem
-from mnemorank.server.logs import log_failure, reason_of
 from mnemorank.server.routes.memories import ERROR_EXAMPLE, Name, NativeShape, Number
 from mnemorank.server.routes.shapes import LARGEST, Text, dialect_router, errors
+from mnemorank.server.stored import stored
 
-logger = logging.getLogger(__name__)
-T = TypeVar("T")
 router = dialect_router("learning")
 
 Giver = Annotated[Caller, Depends(requires("feedback"))]
@@ -28,6 +25,8 @@ Kind = Literal[
     "click", "thumbs_up", "thumbs_down", "stars", "note", "cited", "used", "ignored", "contradicted"
 ]  # fmt: skip
 MOST_SIGNALS = 1000
+EXPORT_IN_MEMORY = 4 * 1024 * 1024
+EXPORT_PART = 64 * 1024
 
 
 class SignalShape(NativeShape):
@@ -76,7 +75,7 @@ async def feedback(request: Request, body: FeedbackRequest, caller: Giver) -> JS
             given.append(Signal(body.event_id, signal.kind, position, value, signal.note, actor))
         return int(store.signal(given))
 
-    new = await _stored(work)
+    new = await stored(work, ", and nothing was stored")
     return JSONResponse({"stored": len(body.signals), "new": new})
 
 
@@ -109,7 +108,7 @@ async def forget(
         learning = getattr(request.app.state, "learning", None)
         return learning.loop.forget(scope, name, owner) if learning else delete_by_scope(store, scope, name, owner)
 
-    done = await _stored(work)
+    done = await stored(work, ", and nothing was deleted")
     return JSONResponse(
         {"events": done.events, "signals": done.signals, "examples": done.examples, "models": done.models}
     )
@@ -117,28 +116,29 @@ async def forget(
 
 @router.get("/v1/feedback/export", responses=errors(ERROR_EXAMPLE), response_class=StreamingResponse)
 async def export(request: Request, caller: Admin, user: Word, tenant: Word | None = None) -> StreamingResponse:
-    """All that is stored of a user, as JSON Lines."""
+    """All that is stored of a user, as JSON Lines. It is complete: a store that fails midway is an error."""
     store, owner = _store(request), _owner(caller, tenant)
 
-    def lines() -> Iterator[str]:
+    def work() -> SpooledTemporaryFile[bytes]:
         from mnemorank.learning.deletion import export_user
 
-        for record in export_user(store, user, owner):
-            yield json.dumps(record, ensure_ascii=False) + "\n"
+        written = SpooledTemporaryFile(EXPORT_IN_MEMORY)  # noqa: SIM115
+        try:
+            for record in export_user(store, user, owner):
+                written.write(json.dumps(record, ensure_ascii=False).encode() + b"\n")
+        except BaseException:
+            written.close()
+            raise
+        written.seek(0)
+        return written
 
-    return StreamingResponse(lines(), media_type="application/x-ndjson")
+    return StreamingResponse(_parts(await stored(work)), media_type="application/x-ndjson")
 
 
-async def _stored(work: Callable[[], T]) -> T:
-    """Do the work in a thread. A database that fails is told apart from a request that is wrong."""
-    from sqlalchemy.exc import SQLAlchemyError
-
-    try:
-        return await asyncio.to_thread(work)
-    except SQLAlchemyError as error:
-        log_failure(logger, "the event store failed", error)
-        message = f"the event store failed, and nothing was stored: {reason_of(error)}"
-        raise Problem(503, "store_failed", message) from error
+def _parts(written: SpooledTemporaryFile[bytes]) -> Iterator[bytes]:
+    with written:
+        while part := written.read(EXPORT_PART):
+            yield part
 
 
 def _store(request: Request) -> Any:

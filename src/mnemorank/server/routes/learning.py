@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import Annotated, Any, TypeVar
@@ -16,6 +15,7 @@ from mnemorank.server.auth import Admin, Caller
 from mnemorank.server.errors import Problem
 from mnemorank.server.routes.memories import ERROR_EXAMPLE, NativeShape
 from mnemorank.server.routes.shapes import Flag, Text, dialect_router, errors
+from mnemorank.server.stored import stored
 
 T = TypeVar("T")
 router = dialect_router("learning")
@@ -205,7 +205,7 @@ async def _answer(
     if learning is None:
         raise Problem(404, "no_learning", "this server has no learning loop; start it with --learning DIR")
     try:
-        return JSONResponse(await asyncio.to_thread(work, learning), status_code)
+        return JSONResponse(await stored(lambda: work(learning)), status_code)
     except (InputError, ArtefactError) as error:
         is_missing = any(words in str(error) for words in ("no version", "no run"))
         raise Problem(404 if is_missing else 409, "not_found" if is_missing else "refused", str(error)) from error
