@@ -84,6 +84,17 @@ def test_set_without_a_value_takes_the_key_out(recipe_file):
         ("loss=7", "mine.toml: loss: expected a list of tables"),
         ("train.epocs=", "--set: train.epocs: there is no such key to take out; there are: epochs"),
         ("model.base=", "mine.toml: model.base: is required"),
+        ("data.0.format=prose", "mine.toml: data[0].format: expected one of auto, 2wiki"),
+        ("data.0.negatives.cuont=3", "data[0].negatives.cuont: unknown key (did you mean 'count'?)"),
+        ("data.0.negatives.count=many", "data[0].negatives.count: expected a whole number, got 'many'"),
+        ("data.0.weight=inf", "mine.toml: data[0].weight: expected a finite number, got inf"),
+        ("train.learning_rate=inf", "mine.toml: train.learning_rate: expected a finite number, got inf"),
+        ("save_minutes=nan", "mine.toml: save_minutes: expected a finite number, got nan"),
+        ("loss.0.options.margin=nan", "mine.toml: loss[0].options.margin: expected a finite number, got nan"),
+        ("name=''", "mine.toml: name: expected a name that a file can have"),
+        ("name=org/mine", "mine.toml: name: expected a name that a file can have"),
+        ("train=5", "mine.toml: train: expected a table, [train], got 5"),
+        ("train.name=a/b", "mine.toml: train.name: expected a name that a file can have"),
     ],
 )
 def test_what_is_wrong_is_named_by_its_key(recipe_file, change, message):
@@ -104,6 +115,28 @@ def test_unknown_losses_and_options_are_named(recipe_file):
     recipe = load_recipe(recipe_file, ["loss.0.options.margins=2"])
     with pytest.raises(InputError, match=r"loss\[0\]\.options\.margins: unknown key \(did you mean 'margin'\?\)"):
         check_losses(recipe.stage[0].loss)
+
+
+@pytest.mark.parametrize(
+    ("loss", "message"),
+    [
+        ({"name": "bce", "options": {"pos_weight": -1}}, r"loss\[0\]\.options\.pos_weight: expected a number from 0"),
+        ({"name": "kl", "options": {"temperature": 0}}, r"loss\[0\]\.options\.temperature: expected a number above 0"),
+        ({"name": "lambda", "options": {"k": 0}}, r"loss\[0\]\.options\.k: expected a number from 1"),
+    ],
+)
+def test_options_that_make_no_sense_are_named(recipe_file, loss, message):
+    recipe = parse_recipe({"model": {"base": "x"}, "data": [{"path": "x"}], "loss": [loss]}, name="x")
+    with pytest.raises(InputError, match=message):
+        check(recipe)
+
+
+def test_shared_tables_keep_their_names_where_there_are_stages(recipe_file):
+    recipe_file.write_text(recipe_file.read_text() + '\n[[stage]]\nname = "a"\n')
+    with pytest.raises(InputError, match=r"mine\.toml: train\.epocs: unknown key"):
+        load_recipe(recipe_file, ["train.epocs=3"])
+    with pytest.raises(InputError, match=r"mine\.toml: stage\[0\]\.epocs: unknown key"):
+        load_recipe(recipe_file, ["stage.0.epocs=3"])
 
 
 def test_stages_take_what_they_do_not_say_from_the_recipe(recipe_file):

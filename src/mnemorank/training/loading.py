@@ -34,7 +34,10 @@ def load_recipe(name: str | Path, changes: Sequence[str] = ()) -> Recipe:
 def parse_recipe(table: Mapping[str, Any], where: str = "recipe", name: str | None = None) -> Recipe:
     """A recipe from tables; stages are filled up from the tables `train`, `data`, `loss`, `lists`, `features`."""
     rest = {"name": name, **table} if name else dict(table)
-    shared = dict(rest.pop("train", {}))
+    train = rest.pop("train", {})
+    if not isinstance(train, Mapping):
+        raise InputError(f"{where}: train: expected a table, [train], got {train!r:.60}")
+    shared = dict(train)
     shared |= {key: rest.pop(key) for key in ("data", "loss", "lists", "features") if key in rest}
     stages = rest.pop("stage", [{}])
     if not isinstance(stages, list) or not all(isinstance(stage, Mapping) for stage in stages) or not stages:
@@ -42,8 +45,7 @@ def parse_recipe(table: Mapping[str, Any], where: str = "recipe", name: str | No
     rest["stage"] = [
         {"name": f"stage-{i + 1}" if len(stages) > 1 else "train", **shared, **stage} for i, stage in enumerate(stages)
     ]
-    if len(stages) == 1 and "stage" not in table:
-        _check_shared(shared, where)
+    _check_shared(shared, where)
     recipe = replace(read_table(Recipe, rest, where), tables=dict(table))
     for i, stage in enumerate(recipe.stage):
         for key in ("data", "loss"):

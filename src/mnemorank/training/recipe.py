@@ -7,12 +7,14 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from mnemorank.data.benchmarks import loaders
 from mnemorank.data.mixing import CONTRADICTIONS
+from mnemorank.data.negatives import Mining
 from mnemorank.errors import InputError
 from mnemorank.formats import formats
 from mnemorank.manifest import Calibration, FirstStage, Windows
 from mnemorank.templates import templates
-from mnemorank.training.tables import at_least, between, one_of, positive
+from mnemorank.training.tables import at_least, between, file_name, one_of, positive, read_table
 
 KINDS = ("classifier", "yes-no")
 SCHEDULES = ("linear", "cosine", "constant", "hold")
@@ -23,7 +25,7 @@ MEASURES = ("map", "mrr@10", "ndcg@10", "hit@1")
 class Source:
     """One file of examples.
 
-    :param format: `triplets`, `lists`, `graded`, or a benchmark task such as `2wiki`.
+    :param format: `triplets`, `lists`, `graded`, a benchmark task such as `2wiki`, or `auto` (our three).
     :param name: what reports call the source; the file's name by default.
     :param weight: how often its examples come up, relative to the other sources.
     :param cap: the most examples taken from it, drawn with the recipe's seed.
@@ -49,7 +51,10 @@ class Source:
         at_least(self, "cap", 1)
         one_of(self, "contradictions", CONTRADICTIONS)
         one_of(self, "split", (None, "train", "dev"))
+        one_of(self, "format", ("auto", *loaders))
         between(self, "dev_share", 0, 1)
+        if self.negatives is not None:
+            read_table(Mining, self.negatives, "negatives")
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +217,7 @@ class Stage:
     sort_by_length: bool = True
 
     def __post_init__(self) -> None:
+        file_name(self, "name")
         for name in ("epochs", "batch_size", "accumulate", "steps"):
             at_least(self, name, 1)
         for name in ("learning_rate", "layer_decay", "head_factor", "max_grad_norm"):
@@ -279,6 +285,7 @@ class Recipe:
     tables: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        file_name(self, "name")
         at_least(self, "threads", 1)
         at_least(self, "save_every", 1)
         at_least(self, "save_minutes", 0)

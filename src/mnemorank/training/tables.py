@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 import os
 import re
 import types
@@ -71,6 +72,8 @@ def _value(hint: Any, value: object, where: str) -> Any:
         return value if isinstance(value, hint) else read_table(hint, value, where)
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
+    if hint is float and isinstance(value, float) and not math.isfinite(value):
+        raise InputError(f"{where}: expected a finite number, got {value}")
     if hint is Path and isinstance(value, (str, Path)):
         return Path(expand(str(value), where)).expanduser()
     if hint is str and isinstance(value, str):
@@ -78,6 +81,10 @@ def _value(hint: Any, value: object, where: str) -> Any:
     plain = dict if origin in (dict, Mapping) else hint
     if not isinstance(value, plain) or (isinstance(value, bool) and plain is not bool):
         raise InputError(f"{where}: expected {_NAMES.get(plain, 'a value')}, got {value!r:.60}")
+    if isinstance(value, dict):
+        for key, number in value.items():
+            if isinstance(number, float) and not math.isfinite(number):
+                raise InputError(f"{where}.{key}: expected a finite number, got {number}")
     return value
 
 
@@ -93,6 +100,13 @@ def one_of(table: Any, key: str, allowed: Sequence[object]) -> None:
     if getattr(table, key) not in allowed:
         names = ", ".join(str(value) for value in allowed if value is not None)
         raise InputError(f"{key}: expected one of {names}, got {getattr(table, key)!r}")
+
+
+def file_name(table: Any, key: str) -> None:
+    """A name that files are called by."""
+    value = getattr(table, key)
+    if not value.strip() or value in (".", "..") or any(mark in value for mark in "/\\\0"):
+        raise InputError(f"{key}: expected a name that a file can have, without / or \\, got {value!r:.60}")
 
 
 def at_least(table: Any, key: str, low: float) -> None:

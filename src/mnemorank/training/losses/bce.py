@@ -9,6 +9,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from mnemorank.training.losses.base import Loss, ScoredLists, losses
+from mnemorank.training.tables import at_least
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +17,9 @@ class BceOptions:
     """:param pos_weight: how much more a positive counts than a negative."""
 
     pos_weight: float = 1.0
+
+    def __post_init__(self) -> None:
+        at_least(self, "pos_weight", 0)
 
 
 def _compute(batch: ScoredLists, options: BceOptions) -> Tensor:

@@ -9,6 +9,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from mnemorank.training.losses.base import Loss, ScoredLists, losses
+from mnemorank.training.tables import positive
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +17,9 @@ class KlOptions:
     """:param temperature: above 1, the teacher's finer distinctions count for more."""
 
     temperature: float = 1.0
+
+    def __post_init__(self) -> None:
+        positive(self, "temperature")
 
 
 def _compute(batch: ScoredLists, options: KlOptions) -> Tensor:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from mnemorank.training.losses.base import Loss, ScoredLists, losses
 from mnemorank.training.losses.scored import Scored
+from mnemorank.training.tables import at_least, positive
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +19,10 @@ class LambdaOptions:
 
     k: int | None = None
     sigma: float = 1.0
+
+    def __post_init__(self) -> None:
+        at_least(self, "k", 1)
+        positive(self, "sigma")
 
 
 def _compute(batch: ScoredLists, options: LambdaOptions) -> Tensor:
