@@ -65,6 +65,24 @@ def test_a_candidate_that_knows_nothing_does_not_win_by_being_different(sqlite_s
     assert result.comparison.p > 0.05 or result.candidate < result.shown
 
 
+def test_both_models_are_compared_by_their_own_scores(sqlite_store):
+    """The pipeline put first what the model in service scores low; a candidate with the same scores is no worse."""
+    from mnemorank.learning import schema
+
+    scores = (-1.0, 2.0, 0.5)
+    for number in range(12):
+        event = make_event(f"question {number}", tuple("abc"))
+        shown = tuple(replace(one, raw_score=score) for one, score in zip(event.shown, scores, strict=True))
+        event_id = sqlite_store.log(replace(event, shown=shown))
+        rows = [{"event_id": event_id, "version": "0002", "position": i, "score": s} for i, s in enumerate(scores)]
+        with sqlite_store.database.writing() as connection:
+            connection.execute(schema.shadow_scores.insert(), rows)
+        sqlite_store.signal([Signal(event_id, "click", 0)])
+    result = compare_shadow(sqlite_store, "0002")
+    assert (result.events, result.comparison.ties) == (12, 12)
+    assert check_shadow(result, GateRules(shadow_events=12)).passed
+
+
 def test_a_shadow_that_cannot_keep_up_skips_and_never_waits(sqlite_store, version, monkeypatch):
     shadow = Shadow(sqlite_store, lambda: version, waiting=1)
     blocked, release = threading.Event(), threading.Event()

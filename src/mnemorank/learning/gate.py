@@ -114,8 +114,8 @@ def check_shadow(found: ShadowResult | None, rules: GateRules) -> Check:
         return Check("shadow", False, f"in the shadow: feedback on {events} events, {rules.shadow_events} are needed")
     passed = found.candidate >= found.shown
     reason = (
-        f"in the shadow: map on {events} events {found.shown:.4f} as shown, {found.candidate:.4f} by the candidate "
-        f"(p = {found.comparison.p:.4f}): {'not worse' if passed else 'worse'}"
+        f"in the shadow: map on {events} events {found.shown:.4f} by the current model, "
+        f"{found.candidate:.4f} by the candidate (p = {found.comparison.p:.4f}): {'not worse' if passed else 'worse'}"
     )
     return Check("shadow", passed, reason, found.shown, found.candidate)
 

@@ -19,7 +19,8 @@ from mnemorank.learning.store import EventStore
 @dataclass(frozen=True, slots=True)
 class ShadowResult:
     """:param events: with feedback, of all that were scored.
-    :param shown, candidate: MAP of what was shown and of the candidate's order.
+    :param shown, candidate: MAP of what was shown, in the order of the scores of the model in service and of the
+        candidate's.
     """
 
     version: str
@@ -39,10 +40,11 @@ def count_scored(store: EventStore, version: str) -> int:
 
 
 def compare_shadow(store: EventStore, version: str, propensities: Propensities | None = None) -> ShadowResult | None:
-    """Order what was shown by the candidate's scores, and see where the memories with good feedback stand.
+    """Order what was shown by either model's scores, and see where the memories with good feedback stand.
 
-    All that was shown stands in both orders, and an event counts by the corrected weight of its good feedback, so that
-    the order that was shown has neither the advantage of having been seen first nor the blame of every click below.
+    Raw scores both: first-stage evidence, recency and exploration are no merit of the model in service. All that was
+    shown stands in both orders, and an event counts by the corrected weight of its good feedback, so that the order
+    that was shown has neither the advantage of having been seen first nor the blame of every click below.
     None before any event that the candidate scored has feedback.
     """
     propensities = propensities or Propensities()
@@ -56,12 +58,13 @@ def compare_shadow(store: EventStore, version: str, propensities: Propensities |
         for vote in votes(event, signals, propensities):
             if vote.kind != SKIPPED:
                 liked[vote.shown.position] = liked.get(vote.shown.position, 0.0) + vote.value * vote.weight
-        places = [shown.position for shown in event.shown if shown.position in own]
+        served = {shown.position: shown.raw_score for shown in event.shown if shown.raw_score is not None}
+        places = [shown.position for shown in event.shown if shown.position in own and shown.position in served]
         good = np.array([liked.get(position, 0.0) > 0 for position in places])
         if not good.any() or good.all():
             continue
         judged.append(Judged(good.astype(np.float64), good))
-        shown_order.append(list(range(len(places))))
+        shown_order.append(sorted(range(len(places)), key=lambda i: -served[places[i]]))
         own_order.append(sorted(range(len(places)), key=lambda i: -own[places[i]]))
         weights.append(
             float(np.mean([liked[position] for position, is_good in zip(places, good, strict=True) if is_good]))
