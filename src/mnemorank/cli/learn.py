@@ -16,6 +16,7 @@ from mnemorank.cli.console import print_json, table
 from mnemorank.errors import MissingExtraError, MnemorankError
 
 if TYPE_CHECKING:
+    from mnemorank.learning.deletion import Deletion
     from mnemorank.learning.loop import Loop
     from mnemorank.learning.runs import Run
 
@@ -23,6 +24,7 @@ HELP = "learn from feedback: mine examples, train, evaluate, promote, roll back"
 EXAMPLE = "mnemorank learn run --root .mnemorank"
 
 ROOT_VARIABLE = "MNEMORANK_LEARNING"
+STORE_VARIABLE = "MNEMORANK_STORE"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,6 +35,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         root = Path(os.environ.get(ROOT_VARIABLE, ".mnemorank"))
         sub.add_argument(
             "--root", type=Path, default=root, metavar="DIR", help="the loop's folder (default: %(default)s)"
+        )
+        sub.add_argument(
+            "--store",
+            default=os.environ.get(STORE_VARIABLE) or None,
+            metavar="URL",
+            help=f"the loop's store, where the server was given one (default: {STORE_VARIABLE}, else learning.toml's)",
         )
         sub.add_argument("--json", action="store_true", help="print JSON")
         sub.set_defaults(act=function)
@@ -69,6 +77,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     forget = action("forget", _forget, "delete an event, or all that is stored of a memory, user or tenant")
     forget.add_argument("scope", choices=("event", "memory", "user", "tenant"))
     forget.add_argument("name")
+    action("expire", _expire, "delete what is older than the retention; mining does it too")
     export = action("export", _export, "all data of a user, as JSON Lines")
     export.add_argument("user")
     for scoped in (forget, export):
@@ -83,7 +92,7 @@ def run(arguments: argparse.Namespace) -> int | None:
         from mnemorank.learning.loop import Loop
     except ImportError as error:
         raise MissingExtraError(f"learn needs `pip install 'mnemorank[learn,eval]'` ({error})") from error
-    with Loop(arguments.root, _settings(arguments)) as loop:
+    with Loop(arguments.root, _settings(arguments), store_url=arguments.store) as loop:
         return arguments.act(loop, arguments)  # type: ignore[no-any-return]
 
 
@@ -214,9 +223,16 @@ def _log(loop: Loop, arguments: argparse.Namespace) -> None:
 
 
 def _forget(loop: Loop, arguments: argparse.Namespace) -> None:
-    done = loop.forget(arguments.scope, arguments.name, arguments.tenant)
+    _tell_deletion(loop.forget(arguments.scope, arguments.name, arguments.tenant), arguments.json)
+
+
+def _expire(loop: Loop, arguments: argparse.Namespace) -> None:
+    _tell_deletion(loop.expire(), arguments.json)
+
+
+def _tell_deletion(done: Deletion, as_json: bool) -> None:
     told = {"events": done.events, "signals": done.signals, "examples": done.examples, "models": done.models}
-    if arguments.json:
+    if as_json:
         print_json(told)
         return
     print(f"deleted: {done.events} events, {done.signals} signals, {done.examples} examples")

@@ -8,9 +8,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
-from sqlalchemy import Connection, Engine, create_engine, event, make_url, select
+from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url, select
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 
 from mnemorank.errors import InputError, MissingExtraError
@@ -60,27 +59,47 @@ class Database:
         self.engine.dispose()
 
 
-def _engine(url: str | Path) -> Engine:
+def address(url: str | Path) -> str:
+    """Where a store is, without what is secret about it: to be told, and to see whether two are the same."""
+    with _told_errors():
+        parsed = _parsed(url)
+        if parsed.get_backend_name() == "sqlite":
+            return f"sqlite:///{Path(parsed.database or '').resolve()}"
+        query = {name: value for name, value in parsed.query.items() if name in ("host", "port")}
+        bare = URL.create("postgresql", None, None, parsed.host, parsed.port, parsed.database, query)
+        return bare.render_as_string()
+
+
+def _parsed(url: str | Path) -> URL:
     text = str(url)
-    if "://" not in text:
-        text = f"sqlite:///{text}"
-    try:
-        parsed = make_url(text)
-        if parsed.drivername in ("postgres", "postgresql"):
-            parsed = parsed.set(drivername="postgresql+psycopg")
-        if parsed.get_backend_name() not in ("sqlite", "postgresql"):
-            raise InputError(f"store: expected a sqlite or postgresql URL, got {parsed!r}")
+    parsed = make_url(text if "://" in text else f"sqlite:///{text}")
+    if parsed.drivername in ("postgres", "postgresql"):
+        parsed = parsed.set(drivername="postgresql+psycopg")
+    if parsed.get_backend_name() not in ("sqlite", "postgresql"):
+        raise InputError(f"store: expected a sqlite or postgresql URL, got {parsed!r}")
+    return parsed
+
+
+def _engine(url: str | Path) -> Engine:
+    with _told_errors():
+        parsed = _parsed(url)
         if parsed.get_backend_name() == "sqlite":
             return _sqlite(parsed)
         return create_engine(parsed, pool_pre_ping=True, hide_parameters=True)
+
+
+@contextmanager
+def _told_errors() -> Iterator[None]:
+    try:
+        yield
     except (ArgumentError, NoSuchModuleError):
         raise InputError("store: expected a path, sqlite:///PATH or postgresql://USER@HOST/NAME") from None
     except ImportError as error:
         raise MissingExtraError(f"store: PostgreSQL needs `pip install 'mnemorank[postgres]'` ({error})") from error
 
 
-def _sqlite(url: Any) -> Engine:
-    if url.database in (None, "", ":memory:"):
+def _sqlite(url: URL) -> Engine:
+    if url.database is None or url.database in ("", ":memory:"):
         raise InputError("store: expected the path of a file; a store in memory would lose its events")
     path = Path(url.database)
     if not path.parent.is_dir():

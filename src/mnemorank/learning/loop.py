@@ -26,6 +26,7 @@ from mnemorank.learning.runs import CANCELLED, FAILED, FEEDBACK, OPEN_STATES, Ru
 from mnemorank.learning.settings import Settings, load_settings, settings_to_table
 from mnemorank.learning.shadow_report import ShadowResult, compare_shadow, count_scored
 from mnemorank.learning.store import EventStore
+from mnemorank.learning.store_note import StoreNote
 
 logger = logging.getLogger(__name__)
 
@@ -35,7 +36,8 @@ class Loop:
 
     :param root: holds `learning.toml`, the event store, the registry and the runs.
     :param settings: those of `learning.toml` by default.
-    :param store_url: instead of the settings' own.
+    :param store_url: instead of the settings' own. Its address is noted in the folder, so that nobody who leaves it out
+        later takes an empty store for the loop's.
     """
 
     def __init__(
@@ -48,7 +50,8 @@ class Loop:
     ) -> None:
         self.root = Path(root)
         self.settings = settings or load_settings(self.root)
-        self.store_url = store_url or self.settings.store or str(self.root / "events.db")
+        own = self.settings.store or str(self.root / "events.db")
+        self.store_url = store_url or own
         self._step = on_step
         self._mined_mark: tuple[object, ...] | None = None
         try:
@@ -57,7 +60,10 @@ class Loop:
             self.runs = Runs(self.root / "runs")
         except OSError as error:
             raise InputError(f"{error.filename}: the loop needs a folder to write to: {error.strerror}") from None
+        note = StoreNote(self.root / "store.txt", own)
+        note.check(store_url)
         self.store = EventStore(self.store_url, self.settings.privacy)
+        note.write(self.store_url)
 
     def __enter__(self) -> Loop:
         return self
@@ -88,7 +94,7 @@ class Loop:
         :param golden: a file of known answers, which replaces the one given before.
         :param lookup: gives a memory by its id where texts are not stored.
         """
-        deletion.expire(self.store)
+        self.expire()
         rules = self.settings.mining
         mined = mine(self.store.events(), self.propensities(), rules, lookup)
         examples.save(self.store.database, mined.examples, "feedback")
@@ -249,12 +255,18 @@ class Loop:
             self.mine()
             self._mined_mark = mark
         else:
-            deletion.expire(self.store)
+            self.expire()
         return self.untrained()
 
     def forget(self, scope: str, name: str, tenant: str) -> deletion.Deletion:
         """Delete by event, memory, user or tenant, everywhere: store, mined examples, files of runs."""
         done = deletion.delete_by_scope(self.store, scope, name, tenant)
+        self.runs.forget(set(done.example_ids))
+        return done
+
+    def expire(self) -> deletion.Deletion:
+        """Delete what is older than `privacy.retention_days`."""
+        done = deletion.expire(self.store)
         self.runs.forget(set(done.example_ids))
         return done
 

@@ -1,0 +1,71 @@
+"""A loop's store may be elsewhere: commands find it, or say so."""
+
+import json
+import time
+
+import pytest
+from learning_cases import make_event
+
+from mnemorank import InputError
+from mnemorank.cli import main
+from mnemorank.learning.database import address
+from mnemorank.learning.loop import Loop
+from mnemorank.learning.store import DAY, EventStore
+
+
+@pytest.fixture
+def elsewhere(tmp_path):
+    """The store of a loop that a server was started on with --store."""
+    url = f"sqlite:///{tmp_path}/elsewhere.db"
+    with Loop(tmp_path / "loop", store_url=url) as loop:
+        loop.store.log(make_event(user="ann", tenant="default"))
+    return url
+
+
+def forget(tmp_path, *arguments: str) -> int:
+    return main(["learn", "forget", "user", "ann", "--root", str(tmp_path / "loop"), "--json", *arguments])
+
+
+def test_a_command_without_the_store_is_refused(tmp_path, elsewhere, capsys):
+    assert forget(tmp_path) == 2
+    error = capsys.readouterr().err
+    assert f"the events of this loop are in sqlite:///{tmp_path}/elsewhere.db" in error
+    assert "--store" in error
+    assert not (tmp_path / "loop" / "events.db").exists()
+
+
+def test_a_command_takes_the_store_by_option_or_environment(tmp_path, elsewhere, capsys, monkeypatch):
+    assert forget(tmp_path, "--store", elsewhere) == 0
+    assert json.loads(capsys.readouterr().out)["events"] == 1
+    monkeypatch.setenv("MNEMORANK_STORE", elsewhere)
+    assert forget(tmp_path) == 0
+    assert json.loads(capsys.readouterr().out)["events"] == 0
+
+
+def test_a_store_that_the_settings_name_needs_no_option(tmp_path, elsewhere):
+    (tmp_path / "loop" / "learning.toml").write_text(f'store = "{elsewhere}"\n')
+    with Loop(tmp_path / "loop") as loop:
+        assert loop.store.counts()["events"] == 1
+    with Loop(tmp_path / "loop", store_url=str(tmp_path / "loop" / "events.db")):
+        pass
+    with pytest.raises(InputError, match=r"events.db; name it with --store"):
+        Loop(tmp_path / "loop")
+
+
+def test_an_address_holds_no_secret():
+    told = address("postgresql://ann:pa%2Fss@db:5433/feedback?password=x&host=/run/db")
+    assert told == address("postgres://db:5433/feedback?host=/run/db")
+    assert not any(secret in told for secret in ("ann", "pa", "x&", "word"))
+    with pytest.raises(InputError, match="store: expected"):
+        address("mysql://db/feedback")
+
+
+def test_a_store_without_a_loop_is_expired_by_command(tmp_path, capsys):
+    url = f"sqlite:///{tmp_path}/alone.db"
+    with EventStore(url) as store:
+        store.log(make_event(id="old", time=time.time() - 366 * DAY))
+        store.log(make_event(id="new"))
+    assert main(["learn", "expire", "--root", str(tmp_path / "loop"), "--store", url, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["events"] == 1
+    with EventStore(url) as store:
+        assert (store.event("old"), store.event("new") is not None) == (None, True)
