@@ -13,7 +13,7 @@ from pydantic import ConfigDict, Field, StrictFloat, StrictInt
 
 from mnemorank.server.auth import Reader
 from mnemorank.server.errors import Problem
-from mnemorank.server.routes.shapes import LARGEST, Count, Document, Shape, Text, dialect_router, errors
+from mnemorank.server.routes.shapes import LARGEST, Count, CountOrAll, Document, Shape, Text, dialect_router, errors
 from mnemorank.server.scoring import Judged, judge
 
 DOCUMENTS_PER_SEARCH_UNIT = 100
@@ -40,7 +40,7 @@ class CohereRequest(Shape):
     model: Text | None = Field(None, description="Any name; the served model answers")
     query: Text
     documents: list[Document]
-    top_n: Count | None = None
+    top_n: CountOrAll | None = None
     max_tokens_per_doc: Count | None = None
     relevant_spans: RelevantSpans | None = None
     priority: Annotated[StrictInt, Field(ge=-LARGEST, le=LARGEST)] | None = None
@@ -90,7 +90,7 @@ async def rerank(request: Request, body: CohereRequest, caller: Reader) -> JSONR
     answer = await judge(request, body.query, texts, max_tokens=body.max_tokens_per_doc)
     judged = answer.value
     results: list[dict[str, Any]] = [
-        {"index": i, "relevance_score": judged.relevance[i]} for i in judged.order(body.top_n)
+        {"index": i, "relevance_score": judged.relevance[i]} for i in judged.order(body.top_n or None)
     ]
     if body.relevant_spans is not None and body.relevant_spans.mode == "enabled":
         results = [_with_span(result, texts, judged, body.relevant_spans) for result in results]

@@ -11,7 +11,7 @@ from pydantic import ConfigDict, Discriminator, Field, Tag
 
 from mnemorank.server.auth import Reader
 from mnemorank.server.errors import Problem
-from mnemorank.server.routes.shapes import AnyOf, Count, Document, Flag, Shape, Text, dialect_router, errors
+from mnemorank.server.routes.shapes import AnyOf, Count, CountOrAll, Document, Flag, Shape, Text, dialect_router, errors
 from mnemorank.server.scoring import judge
 
 _EXAMPLE: dict[str, Any] = {
@@ -27,7 +27,7 @@ class JinaRequest(Shape):
     model: Text | None = Field(None, description="Any name; the served model answers")
     query: Text
     documents: list[Document]
-    top_n: Count | None = None
+    top_n: CountOrAll | None = None
     return_documents: Flag | None = True
 
 
@@ -74,7 +74,7 @@ async def rerank(request: Request, body: Annotated[Either, Body()], caller: Read
             data = [{**entry, "document": texts[entry["index"]]} for entry in data]
         return JSONResponse({"object": "list", "data": data, "model": model, "usage": {"total_tokens": tokens}})
     results: list[dict[str, Any]] = [
-        {"index": i, "relevance_score": judged.relevance[i]} for i in judged.order(body.top_n)
+        {"index": i, "relevance_score": judged.relevance[i]} for i in judged.order(body.top_n or None)
     ]
     if body.return_documents:
         results = [{**result, "document": {"text": texts[result["index"]]}} for result in results]

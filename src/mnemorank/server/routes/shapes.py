@@ -24,6 +24,8 @@ LARGEST = 2**31 - 1
 Flag = StrictBool
 Text = StrictStr
 Count = Annotated[StrictInt, Field(ge=1, le=LARGEST)]
+# vLLM speaks the other dialects' paths too, and there 0 means all.
+CountOrAll = Annotated[StrictInt, Field(ge=0, le=LARGEST, description="0 for all")]
 
 
 class Shape(BaseModel):

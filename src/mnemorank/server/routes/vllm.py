@@ -16,6 +16,7 @@ from mnemorank.server.errors import Problem
 from mnemorank.server.routes.shapes import (
     LARGEST,
     Count,
+    CountOrAll,
     Document,
     Documents,
     Flag,
@@ -163,7 +164,7 @@ class VllmRerankRequest(Shape):
     model: Text | None = Field(None, description="Any name; the served model answers")
     query: Text
     documents: list[Document]
-    top_n: Annotated[StrictInt, Field(ge=0, le=LARGEST)] | None = Field(0, description="0 for all")
+    top_n: CountOrAll | None = 0
     instruction: Text | None = None
     max_tokens_per_doc: Count | None = None
     return_documents: Flag | None = True
