@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 from pathlib import Path
 
@@ -118,6 +119,8 @@ def test_quality_that_falls_is_refused_and_nothing_is_written(trained, dev_file,
     worse.check(0.03 + 1e-9)
     with pytest.raises(ParityError, match=r"falls by 0\.0300 .* more than the tolerance 0\.02"):
         worse.check(0.02)
+    with pytest.raises(ParityError, match="falls by nan"):
+        type(good.parity)(**{**good.parity.to_dict(), "metric_after": math.nan}).check(1.0)
     assert load_artefact(tmp_path / "out").manifest.quantization == "none"
 
 
@@ -160,6 +163,15 @@ def test_only_an_earlier_export_is_replaced(trained, tmp_path):
     with pytest.raises(InputError, match=r"out: holds notes\.txt, which is not of the export there"):
         export(trained, tmp_path / "out", "none")
     assert (tmp_path / "out" / "notes.txt").read_text() == (mine / "notes.txt").read_text() == "keep"
+
+
+def test_a_dev_set_without_anything_relevant_judges_nothing(trained, dev_file, tmp_path):
+    labels = [json.loads(line.replace('"label": 1', '"label": 0')) for line in dev_file.read_text().splitlines()]
+    path = tmp_path / "dev.jsonl"
+    path.write_text("".join(json.dumps(record) + "\n" for record in labels))
+    with pytest.raises(InputError, match="dev: no candidate is relevant"):
+        export(trained, tmp_path / "out", dev=list(read_examples(path)))
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("kind", ["none", "int8", "int4"])

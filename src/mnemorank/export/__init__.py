@@ -11,6 +11,7 @@ from typing import Any
 from mnemorank.artefact import Artefact, load_artefact
 from mnemorank.data.records import Example
 from mnemorank.errors import InputError, MissingExtraError
+from mnemorank.evaluation.measures import Judged
 from mnemorank.manifest import MANIFEST, Manifest, write_manifest
 
 try:
@@ -67,6 +68,8 @@ def export(
         raise InputError(f"quantize: expected one of {', '.join(KINDS)}, got {quantize!r}")
     if not tolerance >= 0:
         raise InputError(f"tolerance: expected a number from 0, got {tolerance!r}")
+    if dev and not any(Judged.of(example).is_ranked for example in dev):
+        raise InputError("dev: no candidate is relevant; there is nothing to judge quality by")
     artefact = load_artefact(model)
     _check_output(output, artefact)
     grid = Grid.read(artefact.path / _GRID) if (artefact.path / _GRID).is_file() else None

@@ -86,7 +86,7 @@ class Parity:
         if self.metric_before is None or self.metric_after is None:
             return
         fall = self.metric_before - self.metric_after
-        if fall > tolerance:
+        if not fall <= tolerance:  # a fall that is not a number has not passed
             raise ParityError(
                 f"dev {self.metric} falls by {fall:.4f} ({self.metric_before:.4f} → {self.metric_after:.4f}), "
                 f"more than the tolerance {tolerance:g}; nothing was written. Quantize less, or raise --tolerance"
