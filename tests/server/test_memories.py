@@ -126,6 +126,28 @@ def test_errors_name_the_field(client, change, field, words):
     assert words in error["message"]
 
 
+@pytest.mark.parametrize("key", ["id", "memory_id", "doc_id"])
+def test_an_id_too_long_for_feedback_is_beyond_a_named_limit(client, key):
+    at_most = {"query": "ruby", "memories": ["a", {"text": "b", key: "x" * 256}]}
+    assert client.post(PATH, json=at_most).status_code == 200
+    answer = client.post(PATH, json={"query": "ruby", "memories": ["a", {"text": "b", key: "x" * 257}]})
+    assert (answer.status_code, answer.json()["error"]) == (
+        422,
+        {
+            "code": "limit",
+            "message": f"memories.1.{key}: has 257 characters, more than the 256 of an id",
+            "field": f"memories.1.{key}",
+        },
+    )
+    number = client.post(PATH, json={"query": "ruby", "memories": [{"text": "b", key: 10**300}]})
+    assert (number.status_code, number.json()["error"]["field"]) == (422, f"memories.0.{key}")
+
+
+def test_a_long_text_under_the_name_of_an_id_is_no_id(client):
+    body = {"query": "ruby", "memories": [{"doc_id": "ruby " * 100}], "field": "doc_id"}
+    assert client.post(PATH, json=body).status_code == 200
+
+
 def test_no_memories_is_400(client):
     answer = client.post(PATH, json={"query": "ruby", "memories": []})
     assert (answer.status_code, answer.json()) == (

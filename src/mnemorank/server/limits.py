@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+from mnemorank.memory import ALIASES
 from mnemorank.server.errors import Problem
 from mnemorank.server.settings import Settings
+
+LONGEST_NAME = 256
 
 
 def check_query(query: str, settings: Settings, field: str = "query") -> None:
@@ -54,3 +58,15 @@ def check_count(count: int, settings: Settings, field: str) -> None:
             f"{field}: has {count} entries, more than max_documents = {settings.max_documents}",
             field=field,
         )
+
+
+def check_id(memory: Mapping[str, Any], position: int, text_field: str | None) -> None:
+    """An id that feedback could not name is of no use."""
+    key = next((key for key in ALIASES["id"] if memory.get(key) is not None), None)
+    if key is None or key == text_field or not isinstance(memory[key], (str, int)):
+        return
+    length = len(str(memory[key]))
+    if length > LONGEST_NAME:
+        field = f"memories.{position}.{key}"
+        message = f"{field}: has {length} characters, more than the {LONGEST_NAME} of an id"
+        raise Problem(422, "limit", message, field=field)

@@ -66,10 +66,14 @@ async def feedback(request: Request, body: FeedbackRequest, caller: Giver) -> JS
 
         _check_tenant(store, body.event_id, caller)
         given = []
-        for signal in body.signals:
+        for number, signal in enumerate(body.signals):
             position = signal.rank if signal.rank is not None else WHOLE_EVENT
             if signal.memory_id is not None:
                 position = store.position_of(body.event_id, signal.memory_id)
+                if signal.rank not in (None, position):
+                    field = f"signals.{number}.rank"
+                    said = f"is {signal.rank}, but the memory of memory_id was shown at rank {position}"
+                    raise Problem(422, "invalid", f"{field}: {said}; give one of them", field=field)
             value = None if signal.value is None else float(signal.value)
             actor = body.user or ANONYMOUS
             given.append(Signal(body.event_id, signal.kind, position, value, signal.note, actor))

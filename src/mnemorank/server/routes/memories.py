@@ -18,7 +18,7 @@ from mnemorank.server.auth import Caller, Reader
 from mnemorank.server.engine import Answer, Engine
 from mnemorank.server.errors import DeadlineError, Problem
 from mnemorank.server.events import EventLog, describe, new_event_id
-from mnemorank.server.limits import check_count, check_instruction, check_query
+from mnemorank.server.limits import LONGEST_NAME, check_count, check_id, check_instruction, check_query
 from mnemorank.server.logs import log_failure
 from mnemorank.server.routes.shapes import Count, Flag, Text, dialect_router, errors
 from mnemorank.server.settings import Settings
@@ -31,7 +31,7 @@ T = TypeVar("T")
 MOST_COMPARISONS = 2_000_000
 _NO_TIME = 0.001
 Number = Annotated[StrictFloat | StrictInt, Field(ge=-1e9, le=1e9)]
-Name = Annotated[Text, Field(min_length=1, max_length=256)]
+Name = Annotated[Text, Field(min_length=1, max_length=LONGEST_NAME)]
 
 
 def _is_memory(value: object) -> object:
@@ -222,6 +222,8 @@ def _check(body: MemoriesRequest, settings: Settings) -> None:
                 field = f"memories.{position}" + (f".{key}" if key else "")
                 message = f"{len(text)} characters, more than max_document_chars = {settings.max_document_chars}"
                 raise Problem(422, "limit", f"{field}: has {message}", field=field)
+        if isinstance(memory, dict):
+            check_id(memory, position, body.field)
     count = len(body.memories)
     if body.selection.diversity is not None and count * min(body.top_k or count, count) > MOST_COMPARISONS:
         message = f"memories times top_k may not exceed {MOST_COMPARISONS}; lower top_k or send fewer memories"
