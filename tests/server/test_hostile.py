@@ -108,6 +108,30 @@ def test_a_client_that_stops_reading_holds_up_nobody(impatient):
     assert answer.status_code == 200
 
 
+def test_connections_beyond_the_limit_are_told_so_and_the_others_go_on(start):
+    full = start(max_connections=2)
+    ask = b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+
+    def check_health(one: socket.socket) -> None:
+        one.sendall(ask)
+        answer = b""
+        while not answer.endswith(b"}"):
+            answer += one.recv(65536)
+        assert statuses(answer) == [200]
+
+    with connect(full) as first, connect(full) as second:
+        check_health(first)
+        check_health(second)
+        refused = exchange(full, ask)
+        assert statuses(refused) == [503]
+        assert json.loads(refused.partition(b"\r\n\r\n")[2])["error"] == {
+            "code": "overloaded",
+            "message": "max_connections = 2 connections are open",
+            "field": None,
+        }
+        check_health(first)
+
+
 @pytest.mark.parametrize("path", PATHS)
 def test_other_methods_and_a_trailing_slash_are_errors_in_shape(client, path):
     for method in ("PUT", "DELETE", "PATCH", "OPTIONS", "BREW"):

@@ -22,6 +22,15 @@ def scorer(tiny_onnx):
     inner.close()
 
 
+def test_a_cache_of_none_is_off(start):
+    running = start(score_cache=0)
+    for _ in range(2):
+        answer = running.client.post("/rerank", json={"query": "ruby", "texts": TEXTS})
+        assert answer.status_code == 200
+    assert "mnemorank_known_pairs_total 0.0" in running.client.get("/metrics").text
+    assert not isinstance(running.app.state.slot.current.model.scorer, RememberingScorer)
+
+
 def test_a_pair_is_scored_once_and_scores_are_the_same(scorer):
     told = []
     remembering = RememberingScorer(scorer, 100, told.append)

@@ -52,6 +52,25 @@ def test_bad_values_are_errors_that_name_the_setting(environment, words):
         Settings.read({}, environment)
 
 
+def test_a_seed_may_be_any_number_and_no_cache_is_a_cache_of_none():
+    settings = Settings.read({}, {"MNEMORANK_EXPLORE_SEED": "0", "MNEMORANK_SCORE_CACHE": "0"})
+    assert (settings.explore_seed, settings.score_cache) == (0, 0)
+    assert Settings(explore_seed=-3).explore_seed == -3
+    with pytest.raises(InputError, match="score_cache: expected a whole number from 0, got -1"):
+        Settings(score_cache=-1)
+
+
+@pytest.mark.parametrize(
+    ("given", "explored"),
+    [({}, (0.25, 7)), ({"explore": 0.0, "explore_seed": 0}, (0.0, 0)), ({"explore": 0.5}, (0.5, 7))],
+)
+def test_what_is_stated_comes_before_learning_toml(tmp_path, tiny_settings, given, explored):
+    (tmp_path / "learning.toml").write_text("explore = 0.25\nexplore_seed = 7\n")
+    state = create_app(tiny_settings(learning=tmp_path, **given)).state
+    state.learning.close()
+    assert (state.settings.explore, state.settings.explore_seed) == explored
+
+
 @pytest.mark.parametrize(
     ("content", "words"),
     [

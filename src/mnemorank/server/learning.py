@@ -95,8 +95,8 @@ def with_learning(settings: Settings, learning: Learning) -> Settings:
     return replace(
         settings,
         registry=settings.registry or registry,
-        explore=settings.explore or stated.explore,
-        explore_seed=settings.explore_seed or stated.explore_seed,
+        explore=stated.explore if settings.explore is None else settings.explore,
+        explore_seed=stated.explore_seed if settings.explore_seed is None else settings.explore_seed,
     )
 
 

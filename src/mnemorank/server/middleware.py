@@ -92,7 +92,8 @@ class HostGuard:
 
     def __init__(self, app: ASGIApp, settings: Settings, writers: Mapping[str, ErrorWriter]) -> None:
         self.app, self.writers = app, writers
-        self.allowed = {"localhost", "127.0.0.1", "[::1]", settings.host, *settings.allowed_hosts}
+        named = (settings.host, *settings.allowed_hosts)
+        self.allowed = {"localhost", "127.0.0.1", "[::1]", *(name.lower() for name in named)}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":

@@ -18,6 +18,7 @@ from typing import Any
 import h11
 import uvicorn
 from fastapi import FastAPI
+from fastapi.responses import JSONResponse
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from mnemorank.errors import InputError
@@ -85,24 +86,28 @@ def listen(host: str, port: int) -> socket.socket:
 def uvicorn_config(app: FastAPI, settings: Settings) -> uvicorn.Config:
     return uvicorn.Config(
         app,
-        http=_impatient_protocol(settings.read_timeout, settings.write_timeout),
+        http=_impatient_protocol(settings),
         ws="none",
         log_config=None,
         access_log=False,
         server_header=False,
         lifespan="on",
-        limit_concurrency=settings.max_connections,
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=math.ceil(settings.shutdown_timeout),
     )
 
 
-def _impatient_protocol(read_seconds: float, write_seconds: float) -> type[asyncio.Protocol]:
+def _impatient_protocol(settings: Settings) -> type[asyncio.Protocol]:
     """uvicorn's HTTP protocol with limits on the time that a request's headers may take (slow loris), and that a
     client may take nothing of its answer.
 
-    The body's time is the app's to limit.
+    The body's time is the app's to limit. Connections beyond `max_connections` are refused, as uvicorn would, but in
+    our shape, and those that were there before go on.
     """
+    most = settings.max_connections
+    full = Problem(503, "overloaded", f"max_connections = {most} connections are open")
+    headers = {"retry-after": "1", "connection": "close"}
+    refusal: Any = JSONResponse(write_native(full, None)[1], full.status_code, headers)
 
     class ImpatientProtocol(H11Protocol):
         _waiting: asyncio.TimerHandle | None = None
@@ -110,6 +115,8 @@ def _impatient_protocol(read_seconds: float, write_seconds: float) -> type[async
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
+            if len(self.connections) > most:
+                self.app = refusal
             # Writing is paused as soon as the kernel does not take all at once, and resumed when nothing is left.
             transport.set_write_buffer_limits(0)
             # What the kernel holds is bounded too: it takes more only after a good part of it was read.
@@ -139,7 +146,7 @@ def _impatient_protocol(read_seconds: float, write_seconds: float) -> type[async
 
         def _watch_draining(self) -> None:
             left = self.transport.get_write_buffer_size()
-            self._draining = self.loop.call_later(write_seconds, self._check_draining, left)
+            self._draining = self.loop.call_later(settings.write_timeout, self._check_draining, left)
 
         def _check_draining(self, before: int) -> None:
             if self.transport.get_write_buffer_size() < before:
@@ -154,7 +161,7 @@ def _impatient_protocol(read_seconds: float, write_seconds: float) -> type[async
                 self._draining = None
 
         def _wait_for_request(self) -> None:
-            self._waiting = self.loop.call_later(read_seconds, self._give_up)
+            self._waiting = self.loop.call_later(settings.read_timeout, self._give_up)
 
         def _stop_waiting(self) -> None:
             if self._waiting is not None:

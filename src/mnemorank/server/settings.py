@@ -27,7 +27,9 @@ class Settings:
     registry: Path | None = _setting(None, "model registry; its current version is served and followed", "DIR")
     store: str | None = _setting(None, "database of the feedback log, such as sqlite:///feedback.db", "URL")
     learning: Path | None = _setting(None, "folder of the learning loop; brings its own store and registry", "DIR")
-    explore: float = _setting(0.0, "chance that neighbours change places in logged answers, up to 0.5", "P")
+    explore: float | None = _setting(
+        None, "chance that neighbours change places in logged answers, up to 0.5 (default: learning.toml's, or 0)", "P"
+    )
     explore_seed: int | None = _setting(None, "draw the same each time the server is started; for tests", "N")
     threads: int | None = _setting(None, "cores to score on (default: all)", "N")
     token_budget: int = _setting(512, "padded tokens in a batch", "N")
@@ -57,12 +59,13 @@ class Settings:
     def __post_init__(self) -> None:
         for name in _COUNTS:
             value = getattr(self, name)
-            if value is not None and value < 1:
-                raise InputError(f"{name}: expected a whole number from 1, got {value}")
+            least = 0 if name == "score_cache" else 1
+            if value is not None and value < least:
+                raise InputError(f"{name}: expected a whole number from {least}, got {value}")
         for name in ("request_timeout", "read_timeout", "write_timeout", "shutdown_timeout"):
             if not 0 < getattr(self, name) < 86_400:
                 raise InputError(f"{name}: expected seconds above 0, got {getattr(self, name)}")
-        if not 0 <= self.explore <= 0.5:
+        if self.explore is not None and not 0 <= self.explore <= 0.5:
             raise InputError(f"explore: expected a probability from 0 to 0.5, got {self.explore}")
         if not 0 <= self.port <= 65_535:
             raise InputError(f"port: expected a number from 0 to 65535, got {self.port}")
@@ -112,7 +115,9 @@ class Settings:
         return cls(**values)
 
 
-_COUNTS = tuple(f.name for f in fields(Settings) if f.type in ("int", "int | None") and f.name != "port")
+_COUNTS = tuple(
+    f.name for f in fields(Settings) if f.type in ("int", "int | None") and f.name not in ("port", "explore_seed")
+)
 _TYPES = {f.name: str(f.type) for f in fields(Settings)}
 _TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off", "")
 

@@ -164,7 +164,7 @@ def load_served(name: str | Path, settings: Settings, metrics: Metrics) -> Serve
         if settings.batching:
             counting = BatchingScorer(model.scorer, settings.queue_pairs, cores)
     scorer: Scorer = counting
-    if settings.score_cache is not None:
+    if settings.score_cache:
         scorer = RememberingScorer(counting, settings.score_cache, metrics.known_pairs.inc)
     served = replace(model, scorer=scorer)
     return Served(served, counting, Reranker(served), str(name))

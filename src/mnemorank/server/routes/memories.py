@@ -243,7 +243,7 @@ def _record(
     log: EventLog | None = request.app.state.event_log
     if log is None:
         return ranking
-    shown, propensities = _explored(ranking, request.app.state.settings.explore, request.app.state.exploration)
+    shown, propensities = _explored(ranking, request.app.state.settings.explore or 0.0, request.app.state.exploration)
     event = describe(
         shown,
         body.query,
