@@ -8,8 +8,10 @@ from learning_cases import make_event
 
 from mnemorank import InputError
 from mnemorank.cli import main
+from mnemorank.learning import worker
 from mnemorank.learning.database import address
 from mnemorank.learning.loop import Loop
+from mnemorank.learning.settings import settings_to_table
 from mnemorank.learning.store import DAY, EventStore
 
 
@@ -50,6 +52,23 @@ def test_a_store_that_the_settings_name_needs_no_option(tmp_path, elsewhere):
         pass
     with pytest.raises(InputError, match=r"events.db; name it with --store"):
         Loop(tmp_path / "loop")
+
+
+@pytest.mark.parametrize("is_stated", [True, False])
+def test_a_training_leaves_the_note_as_it_is(tmp_path, elsewhere, monkeypatch, is_stated):
+    root = tmp_path / "loop"
+    if is_stated:
+        (root / "store.txt").unlink()
+        (root / "learning.toml").write_text(f'store = "{elsewhere}"\n')
+    with Loop(root, store_url=None if is_stated else elsewhere) as loop:
+        fields = {"who": "", "promote": False, "base_version": "0001", "examples": 1}
+        run = loop.runs.create(**fields, settings=settings_to_table(loop.settings))
+    opened = []
+    monkeypatch.setenv(worker.STORE_VARIABLE, elsewhere)
+    monkeypatch.setattr(worker._Worker, "work", lambda self: opened.append(self._loop.store.counts()["events"]) or 0)
+    assert worker.work(root, run.id) == 0
+    assert opened == [1]
+    assert (root / "store.txt").exists() is not is_stated
 
 
 def test_an_address_holds_no_secret():

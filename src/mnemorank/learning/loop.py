@@ -63,7 +63,8 @@ class Loop:
         note = StoreNote(self.root / "store.txt", own)
         note.check(store_url)
         self.store = EventStore(self.store_url, self.settings.privacy)
-        note.write(self.store_url)
+        if store_url is not None:
+            note.write(store_url)
 
     def __enter__(self) -> Loop:
         return self

@@ -12,6 +12,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -43,8 +44,9 @@ def work(root: Path, run_id: str, on_step: Callable[[str], None] = no_step) -> i
         if not is_ours:
             return 0
         run = runs.get(run_id)
-        settings = settings_from_table(run.settings)
-        with Loop(root, settings, store_url=os.environ.get(STORE_VARIABLE), on_step=on_step) as loop:
+        # The store that the run was begun with is the worker's own: it is no other than the loop's.
+        settings = replace(settings_from_table(run.settings), store=os.environ.get(STORE_VARIABLE))
+        with Loop(root, settings, on_step=on_step) as loop:
             return _Worker(loop, run, on_step).work()
 
 
