@@ -11,12 +11,13 @@ from safetensors.torch import save_file
 from mnemorank.artefact import load_artefact
 from mnemorank.cli import main
 from mnemorank.errors import InputError
-from mnemorank.export import export
+from mnemorank.export import blocks, export
 from mnemorank.export.blocks import bits_in
 from mnemorank.export.graph import load_classifier, write_graph
 from mnemorank.export.quantize import int8_dynamic, int8_static
 from mnemorank.export.weights import initializers, pack, to_blocks, to_int8
 from tests.export.test_graph import inputs
+from tests.training.conftest import write_causal
 
 
 def unpacked(packed: np.ndarray) -> np.ndarray:
@@ -45,15 +46,15 @@ def test_int4_blocks_pack_and_unpack():
     assert np.square(rounded - weight).sum() <= np.square(straight - weight).sum()
 
 
-def write_qat(trained, folder, bits):
+def write_qat(trained, folder, bits, heads=("classifier",)):
     """Weights on a grid with the scales beside them, as quantization-aware training leaves them."""
     from transformers import AutoModelForSequenceClassification
 
-    model = AutoModelForSequenceClassification.from_pretrained(trained)
+    model = AutoModelForSequenceClassification.from_pretrained(trained, num_labels=1)
     generator = torch.Generator().manual_seed(3)
     scales, codes, half = {}, {}, 2 ** (bits - 1)
     for name, module in model.named_modules():
-        if isinstance(module, torch.nn.Linear) and "classifier" not in name:
+        if isinstance(module, torch.nn.Linear) and name not in heads:
             outputs, width = module.weight.shape
             scales[name] = (torch.rand((outputs, width // 16), generator=generator) * 0.4 + 0.16) / half
             codes[name] = torch.randint(-half, half, (outputs, width), generator=generator)
@@ -98,8 +99,24 @@ def test_codes_of_training_are_what_the_file_holds(trained, tmp_path):
         value.transpose(0, 2, 1).reshape(32, 32), weights[f"{last}.attention.self.value.weight"].detach(), atol=1e-6
     )
     assert result.manifest.quantization == "int4-weights"
+    assert result.parity.note is None
     # What is left is the rounding of activations alone.
     assert result.parity.rank_correlation > 0.98
+
+
+def test_codes_of_training_are_kept_in_graphs_that_the_tracer_wrote(tmp_path, monkeypatch):
+    """It transposes weights and gives them numbers for names; the products still bear their layers' names."""
+    _, codes = write_qat(write_causal(tmp_path / "qwen3"), tmp_path / "qat", 4, heads=("score",))
+    result = export(tmp_path / "qat", tmp_path / "out", "int4")
+    graph = onnx.load(str(tmp_path / "out" / "model.onnx")).graph
+    (product,) = (node for node in graph.node if node.name.endswith("layers.1/mlp/up_proj/MatMul"))
+    packed = numpy_helper.to_array(initializers(graph)[product.input[1]])
+    np.testing.assert_array_equal(unpacked(packed).reshape(64, 32), codes["model.layers.1.mlp.up_proj"])
+    assert result.parity.note is None
+
+    monkeypatch.setattr(blocks, "trained_layers", lambda *_: [])
+    lost = export(tmp_path / "qat", tmp_path / "out", "int4").parity.note
+    assert lost == "14 trained layers were not found in the graph and rounded anew, such as " + min(codes)
 
 
 def test_int8_codes_of_training_are_kept_by_int8_and_refused_by_int4(trained, tmp_path):

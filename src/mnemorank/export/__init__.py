@@ -92,8 +92,8 @@ def export(
         plain = work / "fp32.onnx"
         is_bert = bert_layers(network) is not None
         _write_plain(artefact, plain)
-        name = _quantize(quantize, artefact, plain, folder / "model.onnx", calibrating, is_bert, grid)
-        parity = replace(compare(plain, folder / "model.onnx", expected, compared), note=_note(quantize, name, grid))
+        name, note = _quantize(quantize, artefact, plain, folder / "model.onnx", calibrating, is_bert, grid)
+        parity = replace(compare(plain, folder / "model.onnx", expected, compared), note=note)
         manifest = replace(artefact.manifest, family="onnx", quantization=name, files={})
         if dev:
             parity = _with_dev(parity, manifest, folder, plain, dev)
@@ -121,32 +121,30 @@ def _quantize(
     calibration: Sequence[Feed],
     is_bert: bool,
     grid: Grid | None,
-) -> str:
-    """Write the quantized graph; returns what the manifest calls it."""
+) -> tuple[str, str | None]:
+    """Write the quantized graph; returns what the manifest calls it, and what is to be said about trained codes."""
     if kind == "none":
         shutil.copy(plain, target)
-        return "none"
+        return "none", None
     source = plain.with_name("source.onnx")
     if kind == "int4" or (kind == "int8" and grid is not None and grid.bits == 8):
         _write_plain(artefact, source, one_node=False)
-        block_weights(source, target, 4, grid)
-        return f"int{grid.bits if grid else 4}-weights"
+        lost = block_weights(source, target, 4, grid)
+        told = (
+            f"{len(lost)} trained layers were not found in the graph and rounded anew, such as {min(lost, default='')}"
+        )
+        return f"int{grid.bits if grid else 4}-weights", told if lost else None
     if is_bert:
         _write_plain(artefact, source, calibration[:64])
     else:
         shutil.copy(plain, source)
+    told = "trained for INT{0} weights in blocks, rounded anew here; --quantize int{0} keeps them"
+    note = told.format(grid.bits) if grid else None
     if kind == "int8":
         int8_dynamic(source, target)
-        return "int8-dynamic"
+        return "int8-dynamic", note
     int8_static(source, target, calibration)
-    return "int8-static"
-
-
-def _note(kind: str, name: str, grid: Grid | None) -> str | None:
-    """What is to be said where the codes that training settled on are not those of the file."""
-    if grid is None or kind == "none" or name == f"int{grid.bits}-weights":
-        return None
-    return f"trained for INT{grid.bits} weights in blocks, rounded anew here; --quantize int{grid.bits} keeps them"
+    return "int8-static", note
 
 
 def _with_dev(parity: Parity, manifest: Manifest, folder: Path, plain: Path, dev: Sequence[Example]) -> Parity:

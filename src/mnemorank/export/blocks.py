@@ -12,7 +12,6 @@ import onnx
 from onnx import helper, numpy_helper
 
 from mnemorank.export.weights import (
-    Floats,
     Grid,
     drop_unused,
     initializers,
@@ -27,8 +26,10 @@ from mnemorank.export.weights import (
 BLOCK = 32
 
 
-def block_weights(source: Path, target: Path, bits: int = 4, grid: Grid | None = None) -> None:
+def block_weights(source: Path, target: Path, bits: int = 4, grid: Grid | None = None) -> set[str]:
     """Weights in blocks for every matrix product whose inputs divide into them; tables and the rest in INT8.
+
+    Returns the trained layers that were not found in the graph and are rounded anew therefore.
 
     :param source: a graph written with `one_node_attention=False`.
     :param grid: that of quantization-aware training: its codes are then what the file holds.
@@ -38,9 +39,12 @@ def block_weights(source: Path, target: Path, bits: int = 4, grid: Grid | None =
     graph = model.graph
     tensors = initializers(graph)
     bits, block = (grid.bits, grid.block) if grid else (bits, BLOCK)
+    lost = set(grid.scales) if grid else set()
     nodes: list[onnx.NodeProto] = []
     for node in graph.node:
         weight = tensors.get(node.input[1]) if node.op_type in ("MatMul", "Gemm") else None
+        layers = trained_layers(grid, weight.name, node.name) if grid and weight is not None else []
+        lost.difference_update(layers)
         if weight is None or len(weight.dims) != 2 or not is_large_float(weight):
             nodes.append(node)
             continue
@@ -52,7 +56,8 @@ def block_weights(source: Path, target: Path, bits: int = 4, grid: Grid | None =
             nodes.append(node)
             continue
         name, product = weight.name, node.output[0] + ("_product" if node.op_type == "Gemm" else "")
-        codes, scales = to_blocks(by_output, bits, block, grid_scales(grid, name))
+        trained = np.concatenate([grid.scales[layer] for layer in layers]) if grid and layers else None
+        codes, scales = to_blocks(by_output, bits, block, trained)
         graph.initializer.append(numpy_helper.from_array(pack(codes, bits), name + "_codes"))
         graph.initializer.append(numpy_helper.from_array(scales.ravel(), name + "_scales"))
         settings = {"K": inputs, "N": outputs, "bits": bits, "block_size": block, "accuracy_level": 4}
@@ -66,20 +71,26 @@ def block_weights(source: Path, target: Path, bits: int = 4, grid: Grid | None =
     graph.node.extend(nodes)
     drop_unused(graph)
     if grid is not None:
-        _keep_codes(graph, grid)
+        lost -= _keep_codes(graph, grid)
     shrink_constants(model)
     save_graph(model, target)
+    return lost
 
 
-def _keep_codes(graph: onnx.GraphProto, grid: Grid) -> None:
-    """Keys and values of the last layer are no products of their own; their trained codes are widened at load."""
+def _keep_codes(graph: onnx.GraphProto, grid: Grid) -> set[str]:
+    """Keys and values of the last layer are no products of their own; their trained codes are widened at load.
+
+    Returns the layers whose codes were kept.
+    """
     nodes: list[onnx.NodeProto] = []
+    kept: set[str] = set()
     for tensor in [tensor for tensor in graph.initializer if len(tensor.dims) == 3]:
         name, layer = tensor.name, tensor.name.removeprefix("model.")
         parent, _, part = layer.rpartition(".")
         scales = grid.scales.get(f"{parent}.attention.self.{part}")
         if scales is None:
             continue
+        kept.add(f"{parent}.attention.self.{part}")
         weight = numpy_helper.to_array(tensor)
         by_head = weight if part == "key" else weight.transpose(0, 2, 1)
         shape = np.array(by_head.shape, dtype=np.int64)
@@ -96,12 +107,15 @@ def _keep_codes(graph: onnx.GraphProto, grid: Grid) -> None:
     rest = list(graph.node)
     del graph.node[:]
     graph.node.extend([*nodes, *rest])
+    return kept
 
 
-def grid_scales(grid: Grid | None, weight: str) -> Floats | None:
-    """The trained scales of a weight of the graph, by its name; those of query, key and value stand side by side."""
-    if grid is None:
-        return None
+def trained_layers(grid: Grid, weight: str, node: str) -> list[str]:
+    """The trained layers of a weight of the graph; query, key and value stand side by side in one.
+
+    :param weight: its name; the tracer names only those after their layer that it does not transpose.
+    :param node: the name of the product, which always has the layer's in it: `/model/encoder/dense/MatMul`.
+    """
     layer = weight.removeprefix("model.").removesuffix(".weight")
     parent, _, own = layer.rpartition(".")
     trained = {
@@ -111,9 +125,8 @@ def grid_scales(grid: Grid | None, weight: str) -> Floats | None:
         "intermediate": [f"{parent}.intermediate.dense"],
         "output": [f"{parent}.output.dense"],
     }.get(own, [layer])
-    if not all(name in grid.scales for name in trained):
-        return None
-    return np.concatenate([grid.scales[name] for name in trained])
+    by_node = [".".join(node.split("/")[2:-1])]
+    return next((names for names in (trained, by_node) if all(name in grid.scales for name in names)), [])
 
 
 def bits_in(path: Path) -> dict[int, int]:
