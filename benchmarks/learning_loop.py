@@ -1,6 +1,6 @@
 """The learning loop on the bundled model, end to end: serve, feedback, mine, train, evaluate, promote, roll back.
 
-    pip install 'mnemorank[serve,learn,eval,train,export]'
+    pip install 'mnemorank[serve,learn,train]'
     python benchmarks/learning_loop.py --root /tmp/loop
 
 Everything runs as a user would run it: `mnemorank serve` in a process of its own, feedback over HTTP, and the

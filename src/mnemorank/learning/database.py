@@ -36,7 +36,8 @@ class Database:
                 self.salt = _salt(connection)
         except DBAPIError as error:
             self.engine.dispose()
-            raise InputError(f"store: cannot open {self.engine.url!r}: {error.orig}") from None
+            shown = self.engine.url.set(query={}).render_as_string(hide_password=True)
+            raise InputError(f"store: cannot open {shown}: {error.orig}") from None
         except BaseException:
             self.engine.dispose()
             raise
