@@ -52,14 +52,11 @@ class Case:
     time: Any
     relevant: NDArray[np.bool_]
     scored: Scored
+    first_stage: Floats
 
     @property
     def in_part(self) -> float:
         return float(np.mean([window is not None for window in self.scored.matched]))
-
-    @property
-    def first_stage(self) -> Floats:
-        return first_stage_scores(self.query, self.pool, "auto")
 
 
 class Given:
@@ -75,7 +72,8 @@ def read_cases(model: Model, task: str, path: Path, limit: int | None) -> Iterat
         order = neutral_order(example)
         pool = [example.candidates[i].memory for i in order]
         relevant = Judged.of(example).relevant[order]
-        yield Case(example.query, pool, example.query_time, relevant, model.score(example.query, pool))
+        first_stage = first_stage_scores(example.query, pool, "auto")
+        yield Case(example.query, pool, example.query_time, relevant, model.score(example.query, pool), first_stage)
 
 
 def figure(cases: Sequence[Case], manifest: Manifest, name: str) -> float:
@@ -85,10 +83,9 @@ def figure(cases: Sequence[Case], manifest: Manifest, name: str) -> float:
         if not case.relevant.any():
             continue
         scored = replace(case.scored, manifest=manifest)
-        first = case.first_stage
-        order = first_stage_order(case.pool, first, "auto")
+        order = first_stage_order(case.pool, case.first_stage, "auto")
         times = Times.read(case.time, None, None)
-        stage = Pipeline(case.query, case.pool, Options(), times, first, order, Given(manifest))  # type: ignore[arg-type]
+        stage = Pipeline(case.query, case.pool, Options(), times, case.first_stage, order, Given(manifest))  # type: ignore[arg-type]
         ranking = stage.rank(scored, None, None, False, (), ())
         judged.append(Judged(case.relevant.astype(np.float64), case.relevant))
         rankings.append([result.index for result in ranking])
