@@ -29,7 +29,7 @@ from mnemorank.manifest import Calibration, FirstStage, Manifest
 from mnemorank.model import Scored
 from mnemorank.pipeline import Pipeline, Times, first_stage_order, first_stage_scores
 from mnemorank.ranking.calibrate import fit_platt, sigmoid
-from mnemorank.ranking.fuse import evidence
+from mnemorank.ranking.fuse import evidence, trust_in_words
 
 Floats = NDArray[np.float64]
 WEIGHTS = (0.0, 0.3, 0.6, 1.0, 1.5, 2.5, 4.0)
@@ -103,7 +103,7 @@ def weights_table(sets: dict[str, tuple[str, list[Case]]], manifest: Manifest) -
 
 def with_evidence(case: Case, weight: float, in_part: float, keep: NDArray[np.bool_]) -> Floats:
     """The model's logits with the first stage's evidence, for the memories kept: what the calibration is fitted on."""
-    first = FirstStage(weight, in_part=in_part).weight_for(case.in_part)
+    first = FirstStage(weight, in_part=in_part).weight_for(case.in_part) * trust_in_words(case.query)
     return np.asarray(case.scored.raw[keep] + evidence(case.first_stage[keep], first, "score"), dtype=np.float64)
 
 

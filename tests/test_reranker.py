@@ -105,6 +105,20 @@ def test_without_scores_bm25_stands_in(folder):
         assert explained[0].factors["first_stage"] > 0 > explained[1].factors["first_stage"]
 
 
+def test_in_a_long_query_bm25_counts_less_and_given_scores_as_much(folder):
+    query = QUERY + " and " + " ".join(f"chatter{n}" for n in range(30))
+    given = [Memory(text, first_stage_score=float(n)) for n, text in enumerate(POOL)]
+    with Reranker(folder) as reranker:
+
+        def evidence(asked, pool):
+            found = reranker.rerank(asked, pool, explain=True)
+            return max(abs(result.factors["first_stage"]) for result in found)
+
+        words = [f"{QUERY} {n}" if n % 2 else "nothing" for n in range(20)]
+        assert 0 < evidence(query, words) < evidence(QUERY, words)
+        assert evidence(query, given) == pytest.approx(evidence(QUERY, given))
+
+
 def test_a_failing_model_gives_the_first_stage_order_and_says_so(folder):
     model = Model.load(folder)
     pool = [Memory("cat", first_stage_score=0.1), Memory("dog", first_stage_score=0.9), Memory("cow")]

@@ -18,7 +18,7 @@ from mnemorank.moment import Moment
 from mnemorank.moment import now as present
 from mnemorank.options import FirstStageSource, Options
 from mnemorank.ranking.calibrate import log_odds, sigmoid
-from mnemorank.ranking.fuse import evidence, factors
+from mnemorank.ranking.fuse import evidence, factors, trust_in_words
 from mnemorank.ranking.lexical import bm25
 from mnemorank.ranking.links import led_to
 from mnemorank.ranking.select import (
@@ -125,6 +125,8 @@ class Pipeline:
         weight = fusion.first_stage_weight
         if weight is None:
             weight = stated.weight_for(_share_in_part(scored))
+            if _is_by_words(self.pool, self.options.first_stage):
+                weight *= trust_in_words(self.query)
         added = evidence(self.first_stage, weight, fusion.first_stage_method or stated.method)
         odds = model_odds + added
         return odds, {"model": sigmoid(model_odds), "first_stage": added, "links": self._links(scored, odds)}
@@ -218,14 +220,16 @@ def _given_scores(pool: Sequence[Memory]) -> Floats:
     return np.array([np.nan if m.first_stage_score is None else m.first_stage_score for m in pool], dtype=np.float64)
 
 
+def _is_by_words(pool: Sequence[Memory], source: FirstStageSource) -> bool:
+    """Whether the first stage is our own BM25, not scores that the caller gave."""
+    return source == "bm25" or (source == "auto" and not np.isfinite(_given_scores(pool)).any())
+
+
 def first_stage_scores(query: str, pool: Sequence[Memory], source: FirstStageSource) -> Floats:
     """The first stage's score of each memory, NaN where there is none."""
-    given = _given_scores(pool)
-    if source == "none":
-        return np.full(len(pool), np.nan)
-    if source == "given" or (source == "auto" and np.isfinite(given).any()):
-        return given
-    return bm25(query, [memory.text for memory in pool])
+    if _is_by_words(pool, source):
+        return bm25(query, [memory.text for memory in pool])
+    return np.full(len(pool), np.nan) if source == "none" else _given_scores(pool)
 
 
 def first_stage_order(pool: Sequence[Memory], scores: Floats, source: FirstStageSource) -> list[int]:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mnemorank import Fusion, InputError, Memory, Moment
-from mnemorank.ranking.fuse import evidence, factors, proof, recency, standardised, temporal
+from mnemorank.ranking.fuse import evidence, factors, proof, recency, standardised, temporal, trust_in_words
 
 NOW = Moment(2025, 1, 1)
 
@@ -93,6 +93,12 @@ def test_a_small_pool_says_less():
     np.testing.assert_allclose(evidence(np.array([1.0, 3.0]), 0.5), [-0.1, 0.1])
     full = np.array([1.0] * 10 + [3.0] * 10)
     np.testing.assert_allclose(evidence(full, 0.5), [-0.5] * 10 + [0.5] * 10)
+
+
+def test_words_say_less_about_a_long_query():
+    assert trust_in_words("where does Ana live now") == trust_in_words("") == 1
+    assert trust_in_words(" ".join(f"term{n}" for n in range(8))) == 1
+    assert trust_in_words(" ".join(f"term{n}" for n in range(32))) == 0.25
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,12 @@ from numpy.typing import NDArray
 from mnemorank.errors import InputError
 from mnemorank.memory import Memory
 from mnemorank.moment import Moment
+from mnemorank.words import terms
 
 Floats = NDArray[np.float64]
 NEUTRAL = 0.5
 FULL_POOL = 10
+LONG_QUERY = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +68,14 @@ def evidence(first_stage: Floats, weight: float, method: str = "score") -> Float
     """
     known = int(np.isfinite(first_stage).sum())
     return weight * min(1.0, known / FULL_POOL) * standardised(first_stage, method)
+
+
+def trust_in_words(query: str) -> float:
+    """How much BM25 is to be believed about a query: wholly up to `LONG_QUERY` terms, beyond them accordingly less.
+
+    It adds up all terms alike, and in a turn of a chat most of them are not what is asked.
+    """
+    return min(1.0, LONG_QUERY / max(len(terms(query)), 1))
 
 
 def standardised(scores: Floats, method: str = "score") -> Floats:
