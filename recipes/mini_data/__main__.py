@@ -2,10 +2,11 @@
 
     MNEMORANK_DATA=/path/to/data python recipes/mini_data /path/to/lists
 
-Reads 2WikiMultiHopQA, RealMem and the training questions of LongMemEval-S from MNEMORANK_DATA and writes, in the
-`lists` format: wiki, bridge, ict, title (paragraphs), lme, reply, said (dialogue), synth (dated facts by template),
-passages, personas, hops (what we wrote ourselves, in `own/`) and realmem (fewer wrong memories a list). The same seed
-gives the same files.
+Reads 2WikiMultiHopQA, MultiHop-RAG, RealMem and the training questions of LongMemEval-S from MNEMORANK_DATA and writes,
+in the `lists` format: wiki, bridge, ict, title (paragraphs), lme, reply, said (dialogue), synth (dated facts by
+template), passages, personas, hops (what we wrote ourselves, in `own/`), asked, asked-pairs, asked-news,
+asked-sessions, asked-turns (questions we wrote about texts of the data) and realmem (fewer wrong memories a list). The
+same seed gives the same files.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import os
 import random
 from pathlib import Path
 
+import asked
 import dates
 import dialogue
 import narrowed
@@ -46,6 +48,8 @@ def main() -> None:
     made |= dialogue.make(data / "longmemeval" / "longmemeval_s_train.json.gz", random.Random(arguments.seed))
     made |= written.make(random.Random(arguments.seed))
     made["realmem"] = narrowed.make(data / "lists" / "realmem.train.jsonl.gz", random.Random(arguments.seed))
+    made["asked-news"] = asked.of_news(data / "lists" / "multihoprag.train.jsonl.gz", random.Random(arguments.seed))
+    made["asked-turns"] = asked.of_memories(data / "lists" / "realmem.train.jsonl.gz", random.Random(arguments.seed))
     made |= paragraphs.make(data / "2wiki" / "2wikimultihop.json.gz", random.Random(arguments.seed))
     for name, lists in made.items():
         write(arguments.output, name, lists[: arguments.limit])

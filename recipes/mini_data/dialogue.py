@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import asked
 from shared import MadeList, Pool, number, thinned
 
 Turn = dict[str, Any]
@@ -42,6 +43,7 @@ def make(path: Path, rng: random.Random) -> dict[str, list[MadeList]]:
     is_dev = [number(row["question_id"]) % 3 == 0 for row in rows]
     hidden = {session for row, dev in zip(rows, is_dev, strict=True) if dev for session in row["answer_session_ids"]}
     made: dict[str, list[MadeList]] = {"lme": [], "reply": [], "said": []}
+    known: dict[str, list[Turn]] = {}
     for row, dev in zip(rows, is_dev, strict=True):
         if dev:
             continue
@@ -53,6 +55,10 @@ def make(path: Path, rng: random.Random) -> dict[str, list[MadeList]]:
         others = [turns for name, turns in sessions.items() if name not in row["answer_session_ids"]]
         made["reply"] += _replies(others, rng)
         made["said"] += _said(others, size, rng)
+        known |= sessions
+    made["asked-sessions"] = asked.of_sessions(
+        ([window.text for window in _windows(turns, asked.WINDOW)] for turns in known.values()), rng
+    )
     return made
 
 

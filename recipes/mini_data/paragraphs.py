@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import asked
 from shared import MadeList, Pool, number, some_words, thinned
 
 DEV_QUESTIONS = 500
@@ -62,6 +63,7 @@ def make(path: Path, rng: random.Random) -> dict[str, list[MadeList]]:
         "bridge": _bridges(paragraphs, pool, rng),
         "ict": _sentences(paragraphs, pool, rng),
         "title": _titles(paragraphs, pool, rng),
+        **asked.of_paragraphs([(own.title, own.text) for own in paragraphs], rng),
     }
 
 

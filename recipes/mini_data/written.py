@@ -24,9 +24,9 @@ def make(rng: random.Random) -> dict[str, list[MadeList]]:
     passages = [made for topic in _read("passages") for made in _questions(topic)]
     hops = [made for group in _read("hops") for made in _hops(group)]
     return {
-        "passages": [_dated(made, rng) if rng.random() < 1 / 3 else made for made in passages],
+        "passages": [dated(made, rng) if rng.random() < 1 / 3 else made for made in passages],
         "personas": [made for persona in _read("personas") for made in _turns(persona)],
-        "hops": [_dated(made, rng) if rng.random() < 1 / 3 else made for made in hops],
+        "hops": [dated(made, rng) if rng.random() < 1 / 3 else made for made in hops],
     }
 
 
@@ -58,15 +58,17 @@ def _hops(group: dict[str, Any]) -> Iterator[MadeList]:
         yield MadeList(question["query"], [texts[i] for i in question["right"]], wrong)
 
 
-def _dated(made: MadeList, rng: random.Random) -> MadeList:
+def dated(made: MadeList, rng: random.Random) -> MadeList:
     """The list with a date for each memory, right or wrong: a day, with an end or without, of one type or none."""
     kind = rng.choice(("world", "observation", None))
 
-    def dated(text: object) -> Fields:
+    def at_some_time(text: object) -> Fields:
         start = date(2012, 1, 1) + timedelta(days=rng.randrange(5000))
         fields: Fields = {"text": text, "occurred_start": start.isoformat()}
         if rng.random() < 0.3:
             fields["occurred_end"] = (start + timedelta(days=rng.randrange(1, 1500))).isoformat()
         return {**fields, "type": kind} if kind else fields
 
-    return MadeList(made.query, [dated(text) for text in made.right], [dated(text) for text in made.wrong])
+    return MadeList(
+        made.query, [at_some_time(text) for text in made.right], [at_some_time(text) for text in made.wrong]
+    )

@@ -17,7 +17,7 @@ from mnemorank.memory import Memory
 def makers(monkeypatch):
     monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "recipes" / "mini_data"))
     yield
-    for name in ("dates", "written", "narrowed", "shared"):
+    for name in ("asked", "dates", "written", "narrowed", "shared"):
         sys.modules.pop(name, None)
 
 
@@ -91,3 +91,93 @@ def test_a_long_list_keeps_its_right_memories_and_the_nearest_wrong_ones(makers,
     assert made.right == [{"text": "on the mat"}]
     assert len(made.wrong) == 8
     assert {f"the cat number {n}" for n in range(3)} <= {each["text"] for each in made.wrong}
+
+
+@pytest.fixture
+def ask(makers, monkeypatch, tmp_path):
+    """Replaces what was asked by the given lines."""
+    import asked
+
+    def ask(*lines):
+        text = "".join(json.dumps(line) + "\n" for line in lines)
+        (tmp_path / "asked.jsonl.gz").write_bytes(gzip.compress(text.encode()))
+        monkeypatch.setattr(asked, "OWN", tmp_path)
+        return asked
+
+    return ask
+
+
+def test_every_question_asked_names_its_texts_and_is_asked_once_of_each(makers):
+    import asked
+
+    found = asked.read()
+    assert set(found) == {"paragraph", "pair", "news", "session", "turn"}
+    for kind, lines in found.items():
+        assert all(len(one["of"]) == 2 for one in lines if kind == "pair")
+        assert all("at" in one for one in lines if kind == "turn")
+        assert all(len(name) == 12 for one in lines for name in one["of"])
+        assert len({(one["query"].lower(), one["of"][0]) for one in lines}) == len(lines)
+
+
+def test_a_question_gets_its_paragraphs_and_others_that_look_like_them(ask):
+    from asked import key
+
+    titled = [(f"Film {n}", f"a film of {1900 + n} directed by Person {n}") for n in range(30)]
+    texts = [f"{title}: {text}" for title, text in titled]
+
+    asked = ask(
+        {"about": "paragraph", "query": "film of 1907?", "of": [key(texts[7])]},
+        {"about": "paragraph", "query": "not in this data", "of": [key("elsewhere")]},
+        {"about": "pair", "query": "older, Film 3 or Film 4?", "of": [key(texts[3]), key(texts[4])]},
+    )
+    made = asked.of_paragraphs([*titled, ("Film 7", "a film of 1907, by Person 7")], random.Random(1))
+    (one,) = made["asked"]  # whose paragraph has a twin
+    (two,) = made["asked-pairs"]
+    for each, right in ((one, [texts[7]]), (two, texts[3:5])):
+        assert [Memory.of(memory).text for memory in each.right] == right
+        wrong = {Memory.of(memory).text for memory in each.wrong}
+        assert len(wrong) == 5
+        assert wrong <= set(texts) - set(right)
+
+
+def test_news_is_told_from_passages_of_the_same_article(ask, tmp_path):
+    from asked import TITLE, key
+
+    titles = [f"{name} and a title long enough to tell articles apart. " for name in ("Alpha", "Beta")]
+    texts = [f"{title}Passage {n} about {n}." for title in titles for n in range(6)]
+    assert all(len(title) > TITLE for title in titles)
+    path = tmp_path / "news.jsonl.gz"
+    record = {"query": "q", "candidates": [{"text": text, "label": 0} for text in texts]}
+    path.write_bytes(gzip.compress(json.dumps(record).encode()))
+    (one,) = ask({"about": "news", "query": "passage about 2?", "of": [key(texts[2])]}).of_news(path, random.Random(1))
+    assert Memory.of(one.right[0]).text == texts[2]
+    same = [each for each in one.wrong if Memory.of(each).text.startswith("Alpha")]
+    assert (len(same), len(one.wrong)) == (4, 5)
+
+
+def test_a_window_that_shares_a_line_with_the_right_one_is_not_wrong(ask):
+    from asked import key
+
+    session = ["user: a dog\nassistant: a collie", "assistant: a collie\nuser: and cats", "user: what of birds"]
+    other = [f"user: dog number {n}" for n in range(8)]
+    asked = ask({"about": "session", "query": "what breed is my dog", "of": [key(session[0])]})
+    (one,) = asked.of_sessions([session, other], random.Random(1))
+    wrong = {Memory.of(each).text for each in one.wrong}
+    assert session[1] not in wrong
+    assert session[2] in wrong
+    assert wrong & set(other)
+
+
+def test_a_turn_knows_only_what_was_noted_by_then(ask, tmp_path):
+    from asked import key
+
+    memories = [
+        {"text": f"memory {n}", "occurred_start": f"2026-01-{n + 1:02}", "label": int(n == 0)} for n in range(20)
+    ]
+    path = tmp_path / "turns.jsonl.gz"
+    path.write_bytes(gzip.compress(json.dumps({"query": "q", "group": "me", "candidates": memories}).encode()))
+    asked = ask({"about": "turn", "query": "go on with memory 3", "at": "2026-01-12", "of": [key("memory 3")]})
+    (one,) = asked.of_memories(path, random.Random(1))
+    assert [each["text"] for each in one.right] == ["memory 3"]
+    assert one.wrong
+    assert all(each["occurred_start"] <= "2026-01-12" and each["text"] != "memory 3" for each in one.wrong)
