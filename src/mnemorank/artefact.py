@@ -90,7 +90,7 @@ def _from_hub(name: str) -> Path:
     try:
         from huggingface_hub import snapshot_download
     except ImportError as error:
-        raise MissingExtraError(f"{name}: models of the hub need `pip install 'mnemorank[train]'` ({error})") from error
+        raise MissingExtraError(f"{name}: models of the hub need `pip install 'mnemorank[hub]'` ({error})") from error
 
     repository, _, revision = name.removeprefix("hf:").partition("@")
     wanted = ["*.json", "*.txt", "*.model", "*.safetensors", "model.onnx", "onnx/model.onnx"]

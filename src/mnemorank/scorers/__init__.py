@@ -33,7 +33,7 @@ def open_scorer(artefact: Artefact, **options: Any) -> Scorer:
     except ImportError as error:
         raise MissingExtraError(
             f"{artefact.manifest.name}: a model of the family {artefact.manifest.family!r} needs "
-            f"`pip install 'mnemorank[train]'` ({error})"
+            f"`pip install 'mnemorank[torch]'` ({error})"
         ) from error
     _check_options(artefact, scorer_class, options)
     scorer: Scorer = scorer_class(artefact, **options)
