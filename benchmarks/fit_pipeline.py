@@ -4,7 +4,7 @@
         --set memex=triplets:mrr@10:eval_70.jsonl --set sessions=longmemeval:map:lme_dev.json …
     python benchmarks/fit_pipeline.py FOLDER --scores scores.pkl --set … --choose 0.6 2.5 4
 
-Every pair is scored once and kept in `--scores`. The first call prints each set's measure by weight, all weights in
+Every pair is scored once by each model and kept in `--scores`. The first call prints each set's measure by weight, all weights in
 logits of the model. The second, with the weights chosen, prints calibration (each set counts alike), ECE before and
 after, and what an abstention threshold would answer and refuse: the same pools with and without what answers.
 """
@@ -27,14 +27,16 @@ from mnemorank.data.benchmarks import loaders
 from mnemorank.evaluation.measures import Judged, expected_calibration_error, measure, neutral_order, reliability
 from mnemorank.manifest import Calibration, FirstStage, Manifest
 from mnemorank.model import Scored
-from mnemorank.pipeline import Pipeline, Times, first_stage_order, first_stage_scores
+from mnemorank.pipeline import Pipeline, Times, first_stage_order, first_stage_scores, first_stage_weight
 from mnemorank.ranking.calibrate import fit_platt, sigmoid
-from mnemorank.ranking.fuse import evidence, trust_in_words
+from mnemorank.ranking.fuse import evidence
 
 Floats = NDArray[np.float64]
 WEIGHTS = (0.0, 0.3, 0.6, 1.0, 1.5, 2.5, 4.0)
 LINKS = (0.0, 2.0, 4.0)
 THRESHOLDS = (0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5)
+# From so many terms of the query on, BM25 counts less: RealMem's turns gain by it, all other sets are indifferent.
+LONG_QUERY = 8
 # Pairs drawn from each set for the calibration, so that each counts alike.
 DRAWN = 4000
 
@@ -44,7 +46,6 @@ class Case:
     """A question as the pipeline gets it, with the model's scores.
 
     :param relevant: of the pool's memories, in the pool's order.
-    :param in_part: the share of memories of which only windows were read.
     """
 
     query: str
@@ -53,10 +54,6 @@ class Case:
     relevant: NDArray[np.bool_]
     scored: Scored
     first_stage: Floats
-
-    @property
-    def in_part(self) -> float:
-        return float(np.mean([window is not None for window in self.scored.matched]))
 
 
 class Given:
@@ -95,15 +92,17 @@ def figure(cases: Sequence[Case], manifest: Manifest, name: str) -> float:
 def weights_table(sets: dict[str, tuple[str, list[Case]]], manifest: Manifest) -> None:
     print("weight  links  " + "  ".join(f"{name:>12}" for name in sets) + "    mean")
     for weight in WEIGHTS:
+        first = FirstStage(weight, long_query=LONG_QUERY)
         for links in LINKS:
-            tried = replace(manifest, calibration=Calibration(), first_stage=FirstStage(weight), link_weight=links)
+            tried = replace(manifest, calibration=Calibration(), first_stage=first, link_weight=links)
             found = [figure(cases, tried, name) for name, cases in sets.values()]
             print(f"{weight:6}  {links:5}  " + "  ".join(f"{f:12.4f}" for f in found) + f"  {np.mean(found):.4f}")
 
 
 def with_evidence(case: Case, weight: float, in_part: float, keep: NDArray[np.bool_]) -> Floats:
     """The model's logits with the first stage's evidence, for the memories kept: what the calibration is fitted on."""
-    first = FirstStage(weight, in_part=in_part).weight_for(case.in_part) * trust_in_words(case.query)
+    stated = FirstStage(weight, in_part=in_part, long_query=LONG_QUERY)
+    first = first_stage_weight(stated, case.query, case.pool, case.scored, "auto")
     return np.asarray(case.scored.raw[keep] + evidence(case.first_stage[keep], first, "score"), dtype=np.float64)
 
 
@@ -171,11 +170,12 @@ def main() -> None:
     for stated in arguments.set:
         name, _, rest = stated.partition("=")
         task, measured, path = rest.split(":", 2)
-        if name not in kept:
-            kept[name] = list(read_cases(model, task, Path(path), arguments.limit))
+        key = f"{model.manifest.files.get('model.onnx', model.fingerprint)} {task} {path} {arguments.limit}"
+        if key not in kept:
+            kept[key] = list(read_cases(model, task, Path(path), arguments.limit))
             arguments.scores.write_bytes(pickle.dumps(kept))
-            print(f"{name}: {len(kept[name])} questions scored", flush=True)
-        sets[name] = measured, kept[name]
+            print(f"{name}: {len(kept[key])} questions scored", flush=True)
+        sets[name] = measured, kept[key]
     if arguments.choose:
         fit(sets, *arguments.choose)
     else:

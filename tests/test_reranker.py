@@ -27,7 +27,7 @@ def folder(tiny_onnx, tmp_path_factory):
         format="hindsight-2",
         max_length=64,
         calibration=Calibration(1.0, -0.5),
-        first_stage=FirstStage(0.5),
+        first_stage=FirstStage(0.5, long_query=8),
         abstain_below=0.3,
         windows=Windows(overlap=0.2, most=3),
     )

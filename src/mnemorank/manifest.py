@@ -35,11 +35,14 @@ class FirstStage:
 
     :param in_part: the weight for memories of which the model read only some windows, since the first stage saw them
         whole; None for the same.
+    :param long_query: where the first stage is BM25, the number of the query's terms from which on it counts less;
+        None for never.
     """
 
     weight: float = 0.0
     method: str = "score"
     in_part: float | None = None
+    long_query: int | None = None
 
     def weight_for(self, share_in_part: float) -> float:
         """:param share_in_part: of the pool's memories, those read in windows."""
@@ -168,6 +171,7 @@ _CHECKS: dict[str, tuple[str, Callable[[object], bool]]] = {
     "first_stage.weight": ("a number from 0", _number(0, 1e3)),
     "first_stage.method": ("score or rank", lambda value: value in ("score", "rank")),
     "first_stage.in_part": ("a number from 0, or null", lambda value: value is None or _number(0, 1e3)(value)),
+    "first_stage.long_query": ("a whole number from 1, or null", lambda value: value is None or _count(1)(value)),
     "windows.tokens": ("a whole number from 8, or null", lambda value: value is None or _count(8)(value)),
     "windows.overlap": ("a number from 0 to 0.9", _number(0, 0.9)),
     "windows.most": ("a whole number from 1", _count(1)),

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mnemorank.errors import InputError
-from mnemorank.manifest import Manifest
+from mnemorank.manifest import FirstStage, Manifest
 from mnemorank.memory import Memory
 from mnemorank.model import Scored, Scoring
 from mnemorank.moment import Moment
@@ -124,9 +124,7 @@ class Pipeline:
         fusion = self.options.fusion
         weight = fusion.first_stage_weight
         if weight is None:
-            weight = stated.weight_for(_share_in_part(scored))
-            if _is_by_words(self.pool, self.options.first_stage):
-                weight *= trust_in_words(self.query)
+            weight = first_stage_weight(stated, self.query, self.pool, scored, self.options.first_stage)
         added = evidence(self.first_stage, weight, fusion.first_stage_method or stated.method)
         odds = model_odds + added
         return odds, {"model": sigmoid(model_odds), "first_stage": added, "links": self._links(scored, odds)}
@@ -218,6 +216,14 @@ def _share_in_part(scored: Scored) -> float:
 
 def _given_scores(pool: Sequence[Memory]) -> Floats:
     return np.array([np.nan if m.first_stage_score is None else m.first_stage_score for m in pool], dtype=np.float64)
+
+
+def first_stage_weight(
+    stated: FirstStage, query: str, pool: Sequence[Memory], scored: Scored, source: FirstStageSource
+) -> float:
+    """What the artefact says the first stage is worth for this request."""
+    weight = stated.weight_for(_share_in_part(scored))
+    return weight * trust_in_words(query, stated.long_query) if _is_by_words(pool, source) else weight
 
 
 def _is_by_words(pool: Sequence[Memory], source: FirstStageSource) -> bool:

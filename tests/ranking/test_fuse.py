@@ -96,9 +96,12 @@ def test_a_small_pool_says_less():
 
 
 def test_words_say_less_about_a_long_query():
-    assert trust_in_words("where does Ana live now") == trust_in_words("") == 1
-    assert trust_in_words(" ".join(f"term{n}" for n in range(8))) == 1
-    assert trust_in_words(" ".join(f"term{n}" for n in range(32))) == 0.25
+    assert trust_in_words("where does Ana live now", 8) == trust_in_words("", 8) == 1
+    long = " ".join(f"term{n}" for n in range(32))
+    assert trust_in_words(" ".join(long.split()[:8]), 8) == 1
+    assert trust_in_words(long, 8) == 0.25
+    assert trust_in_words(long, None) == 1
+    assert trust_in_words("我的狗是什么品种的呢今天", 8) == 1  # twelve characters, six words or so
 
 
 @pytest.mark.parametrize(

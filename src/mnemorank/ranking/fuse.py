@@ -18,7 +18,6 @@ from mnemorank.words import terms
 Floats = NDArray[np.float64]
 NEUTRAL = 0.5
 FULL_POOL = 10
-LONG_QUERY = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +69,17 @@ def evidence(first_stage: Floats, weight: float, method: str = "score") -> Float
     return weight * min(1.0, known / FULL_POOL) * standardised(first_stage, method)
 
 
-def trust_in_words(query: str) -> float:
-    """How much BM25 is to be believed about a query: wholly up to `LONG_QUERY` terms, beyond them accordingly less.
+def trust_in_words(query: str, long_query: int | None) -> float:
+    """How much BM25 is to be believed about a query: wholly up to `long_query` terms, beyond them accordingly less.
 
-    It adds up all terms alike, and in a turn of a chat most of them are not what is asked.
+    It adds up all terms alike, and in a turn of a chat most of them are not what is asked. Of Chinese and Japanese two
+    characters count as a term.
     """
-    return min(1.0, LONG_QUERY / max(len(terms(query)), 1))
+    if long_query is None:
+        return 1.0
+    found = terms(query)
+    characters = sum(len(term) == 1 and not term.isascii() for term in found)
+    return min(1.0, long_query / max(len(found) - characters / 2, 1))
 
 
 def standardised(scores: Floats, method: str = "score") -> Floats:
