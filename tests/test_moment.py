@@ -1,6 +1,8 @@
 from datetime import date, datetime, timedelta, timezone
+from decimal import Decimal
 from zoneinfo import ZoneInfo
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -45,6 +47,53 @@ def test_python_dates_and_years():
     assert Moment.parse(2024) == Moment(2024)
     at = datetime(2024, 3, 5, 10, 0, tzinfo=timezone(timedelta(hours=2)))
     assert str(Moment.parse(at)) == "2024-03-05T10:00:00+02:00"
+
+
+@pytest.mark.parametrize("scale", [1, 10**3, 10**6, 10**9])
+@pytest.mark.parametrize("kind", [int, float, Decimal, np.int64, np.float64])
+def test_numbers_are_epochs_in_utc(scale, kind):
+    assert str(Moment.parse(kind(1700000000 * scale))) == "2023-11-14T22:13:20+00:00"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (1700000000.25, "2023-11-14T22:13:20.250000+00:00"),
+        (1700000000123, "2023-11-14T22:13:20.123000+00:00"),
+        (10**8, "1973-03-03T09:46:40+00:00"),
+        (253402300799000, "9999-12-31T23:59:59+00:00"),
+        ("1700000000", "2023-11-14T22:13:20+00:00"),
+        ("1700000000.5", "2023-11-14T22:13:20.500000+00:00"),
+        ("1700000000123", "2023-11-14T22:13:20.123000+00:00"),
+        (2024.0, "2024"),
+        (np.int64(2024), "2024"),
+        (np.datetime64("2024-03"), "2024-03"),
+        (np.datetime64("2024-03-05T10:00", "ns"), "2024-03-05T10:00:00"),
+    ],
+)
+def test_numbers_and_numpys_dates(value, text):
+    assert str(Moment.parse(value)) == text
+
+
+class NaT(datetime):
+    """As pandas': a datetime that is no date and not equal to itself."""
+
+    __hash__ = None
+
+    def __eq__(self, other):
+        return False
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        10**8 - 1, -1700000000, 253402300800000, 10**30, float("nan"), float("inf"), Decimal("NaN"),
+        np.datetime64("NaT"), NaT(2024, 1, 1), "202403051030", "20240305103000",
+    ],
+)  # fmt: skip
+def test_numbers_that_are_no_dates(bad):
+    with pytest.raises(InputError):
+        Moment.parse(bad)
 
 
 def test_a_zone_by_name_is_kept():

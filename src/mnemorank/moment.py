@@ -5,7 +5,9 @@ from __future__ import annotations
 import calendar
 import re
 from dataclasses import dataclass
-from datetime import date, datetime, time, timedelta, timezone
+from datetime import UTC, date, datetime, time, timedelta, timezone
+from decimal import Decimal
+from numbers import Real
 
 from mnemorank.errors import InputError
 
@@ -14,6 +16,9 @@ MONTHS = (
     "July", "August", "September", "October", "November", "December",
 )  # fmt: skip
 
+# From which number on a date counts nano-, micro-, milliseconds or seconds since 1970, and how many make a second.
+_EPOCHS = ((1e18, 1e9), (1e15, 1e6), (1e11, 1e3), (1e8, 1.0))
+_EPOCH_TEXT = re.compile(r"\d{10}(\d{3})?(\.\d+)?")
 _PATTERN = re.compile(r"(\d{4})(?:([-/])(\d{2})(?:\2(\d{2})(?:[T ](\S.*))?)?)?")
 
 
@@ -40,32 +45,50 @@ class Moment:
 
     @classmethod
     def parse(cls, value: object) -> Moment:
-        """Read an ISO 8601 string (`2024`, `2024-03`, `2024-03-05`, `2024-03-05T10:00+01:00`), date or datetime.
+        """Read an ISO 8601 string (`2024`, `2024-03`, `2024-03-05`, `2024-03-05T10:00+01:00`), a date or a number.
 
-        Midnight without a zone is how many stores write a plain day, and is read as that day.
+        Midnight without a zone is how many stores write a plain day, and is read as that day. A number up to 9999 is a
+        year, one from 1e8 on seconds since 1970 in UTC, from 1e11 on milliseconds (1e15 micro-, 1e18 nanoseconds).
         """
         match value:
             case Moment():
                 return value
-            case datetime():
+            case datetime() if value == value:  # pandas' NaT is a datetime too, and no date
                 # A zone by name (ZoneInfo) gives its offset only with the date.
                 offset = value.utcoffset()
                 at = value.time() if offset is None else value.time().replace(tzinfo=timezone(offset))
                 return cls(value.year, value.month, value.day, _unless_plain_midnight(at))
-            case date():
+            case date() if value == value:
                 return cls(value.year, value.month, value.day)
             case bool():
                 pass
-            case int() if 1 <= value <= 9999:
-                return cls(value)
+            case Real() | Decimal():
+                return cls._parse_number(value)
             case str():
                 return cls._parse_text(value.strip())
+            case _ if type(value).__name__ == "datetime64":  # numpy's, which writes itself as precisely as it is
+                return cls._parse_text(str(value))
         raise InputError(
             f"not a date: {_shown(value)}; expected ISO 8601 such as 2024, 2024-03 or 2024-03-05T10:00:00Z"
         )
 
     @classmethod
+    def _parse_number(cls, value: Real | Decimal) -> Moment:
+        try:
+            number = float(value)
+            if 1 <= number <= 9999 and number.is_integer():
+                return cls(int(number))
+            unit = next(unit for least, unit in _EPOCHS if number >= least)
+            return cls.parse(datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=round(number / unit * 1e6)))
+        except (StopIteration, OverflowError):
+            raise InputError(
+                f"not a date: {_shown(value)}; expected ISO 8601 as text, a year, or seconds or milliseconds since 1970"
+            ) from None
+
+    @classmethod
     def _parse_text(cls, text: str) -> Moment:
+        if _EPOCH_TEXT.fullmatch(text):
+            return cls._parse_number(Decimal(text))
         found = _PATTERN.fullmatch(text)
         if not found:
             raise InputError(
