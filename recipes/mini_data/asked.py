@@ -41,6 +41,18 @@ def read() -> dict[str, list[Asked]]:
     return found
 
 
+def known(asked: Sequence[Asked], texts: Iterable[str]) -> list[tuple[str, list[str], set[str]]]:
+    """Of what was asked, that whose texts are there: the query, its texts, and those that answer the same words."""
+    by_key = {key(text): text for text in texts}
+    found = [one for one in asked if all(name in by_key for name in one["of"])]
+    if asked and not found:
+        raise ValueError(f"{len(asked)} questions about {asked[0]['about']}: none of their texts is in this data")
+    answers: dict[str, set[str]] = defaultdict(set)
+    for one in found:
+        answers[one["query"].lower()] |= {by_key[name] for name in one["of"]}
+    return [(one["query"], [by_key[name] for name in one["of"]], answers[one["query"].lower()]) for one in found]
+
+
 def of_paragraphs(titled: Sequence[tuple[str, str]], rng: random.Random) -> dict[str, list[MadeList]]:
     """Of 2Wiki's paragraphs, title and text: wrong are the nearest to the question and to what answers it.
 
@@ -68,18 +80,14 @@ def of_news(path: Path, rng: random.Random) -> list[MadeList]:
     articles: dict[str, list[str]] = defaultdict(list)
     for text in texts:
         articles[text[:TITLE]].append(text)
-    by_key = {key(text): text for text in texts}
     pool = Pool(list(texts))
     made = []
-    for asked in read()["news"]:
-        right = [by_key[name] for name in asked["of"] if name in by_key]
-        if not right:
-            continue
-        article = [text for text in articles[right[0][:TITLE]] if text not in right]
+    for query, right, answers in known(read()["news"], texts):
+        article = [text for text in articles[right[0][:TITLE]] if text not in answers]
         rng.shuffle(article)
-        wrong = [*article[:4], *pool.hard(asked["query"], {*right, *article}, 1, 6, rng)]
+        wrong = [*article[:4], *pool.hard(query, {*answers, *article}, 1, 6, rng)]
         shown = [(texts[t] if rng.random() < 0.5 else t) for t in (right[0], *wrong)]
-        made.append(MadeList(asked["query"], shown[:1], shown[1:]))
+        made.append(MadeList(query, shown[:1], shown[1:]))
     return made
 
 
@@ -88,23 +96,15 @@ def of_sessions(sessions: Iterable[Sequence[str]], rng: random.Random) -> list[M
 
     :param sessions: each as the texts of its windows.
     """
-    own: dict[str, Sequence[str]] = {}
-    by_key: dict[str, str] = {}
-    for windows in sessions:
-        for text in windows:
-            own[text] = windows
-            by_key[key(text)] = text
+    own = {text: windows for windows in sessions for text in windows}
     pool = Pool(list(own))
     made = []
-    for asked in read()["session"]:
-        right = [by_key[name] for name in asked["of"] if name in by_key]
-        if not right:
-            continue
+    for query, right, answers in known(read()["session"], own):
         lines = set(right[0].split("\n"))
         beside = [text for text in own[right[0]] if not lines & set(text.split("\n"))]
         rng.shuffle(beside)
-        wrong = [*beside[:2], *pool.hard(asked["query"], set(own[right[0]]), 3, 10, rng)]
-        made.append(_some_dated(MadeList(asked["query"], right[:1], wrong), 1 / 6, rng))
+        wrong = [*beside[:2], *pool.hard(query, {*own[right[0]], *answers}, 3, 10, rng)]
+        made.append(_some_dated(MadeList(query, right[:1], wrong), 1 / 6, rng))
     return made
 
 
@@ -115,7 +115,9 @@ def of_memories(path: Path, rng: random.Random, wrong: int = 8) -> list[MadeList
         for record in map(json.loads, stream):
             for each in record["candidates"]:
                 fields = {k: v for k, v in each.items() if k != "label"}
-                memories[record["group"]][key(each["text"])] = fields
+                kept = memories[record["group"]].setdefault(key(each["text"]), fields)
+                if fields["occurred_start"] < kept["occurred_start"]:  # noted again later
+                    memories[record["group"]][key(each["text"])] = fields
     made = []
     for asked in read()["turn"]:
         person = next((own for own in memories.values() if asked["of"][0] in own), None)
@@ -134,21 +136,19 @@ def of_memories(path: Path, rng: random.Random, wrong: int = 8) -> list[MadeList
 def _of_pool(
     asked: Sequence[Asked], title_of: dict[str, str], pool: Pool, rng: random.Random, near: int, most: int = 5
 ) -> list[MadeList]:
-    by_key = {key(text): text for text in title_of}
-    known = [one for one in asked if all(name in by_key for name in one["of"])]
-    right = [[by_key[name] for name in one["of"]] for one in known]
-    tops = pool.top([one["query"] for one in known], 14)
-    likes = pool.top([texts[0] for texts in right], 10)
+    found = known(asked, title_of)
+    tops = pool.top([query for query, _, _ in found], 14)
+    likes = pool.top([right[0] for _, right, _ in found], 10)
     made = []
-    for one, own, top, like in zip(known, right, tops, likes, strict=True):
-        titles = {title_of[text] for text in own}
-        found, alike = (
+    for (query, right, answers), top, like in zip(found, tops, likes, strict=True):
+        titles = {title_of[text] for text in answers}
+        near_query, near_right = (
             [text for text in (pool.texts[i] for i in best) if title_of[text] not in titles] for best in (top, like)
         )
-        wrong = rng.sample(found[:8], min(most - near, len(found[:8])))
-        others = [text for text in alike if text not in wrong][:4]
+        wrong = rng.sample(near_query[:8], min(most - near, len(near_query[:8])))
+        others = [text for text in near_right if text not in wrong][:4]
         wrong += rng.sample(others, min(near, len(others)))
-        made.append(_some_dated(MadeList(one["query"], own, wrong), 1 / 6, rng))
+        made.append(_some_dated(MadeList(query, right, wrong), 1 / 6, rng))
     return made
 
 

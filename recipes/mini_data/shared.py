@@ -37,6 +37,8 @@ class Pool:
 
     def top(self, queries: Sequence[str], count: int) -> list[list[int]]:
         """For each query the positions of the best texts, best first."""
+        if not queries:
+            return []
         tokens = bm25s.tokenize(list(queries), stopwords="en", show_progress=False)
         found, _ = self._index.retrieve(tokens, k=min(count, len(self.texts)), show_progress=False)
         return [[int(position) for position in row] for row in found]

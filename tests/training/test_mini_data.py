@@ -140,6 +140,22 @@ def test_a_question_gets_its_paragraphs_and_others_that_look_like_them(ask):
         assert wrong <= set(texts) - set(right)
 
 
+def test_questions_whose_texts_are_all_missing_are_an_error(ask):
+    asked = ask({"about": "paragraph", "query": "who?", "of": ["0" * 12]})
+    with pytest.raises(ValueError, match="1 questions about paragraph"):
+        asked.of_paragraphs([("A", "a text"), ("B", "another text")], random.Random(1))
+
+
+def test_what_answers_a_question_elsewhere_is_not_wrong_here(ask):
+    from asked import key
+
+    titled = [(f"Film {n}", f"a film directed by Person {n}") for n in range(6)]
+    texts = [f"{title}: {text}" for title, text in titled]
+    lines = [{"about": "paragraph", "query": "which film?", "of": [key(text)]} for text in texts[:2]]
+    for one in ask(*lines).of_paragraphs(titled, random.Random(1))["asked"]:
+        assert not {Memory.of(each).text for each in one.wrong} & set(texts[:2])
+
+
 def test_news_is_told_from_passages_of_the_same_article(ask, tmp_path):
     from asked import TITLE, key
 
