@@ -151,6 +151,47 @@ def test_superseded_memories_go_below_and_are_flagged(reranker):
     assert [(r.index, r.stale) for r in off] == [(0, False), (1, False)]
 
 
+def test_superseded_memories_are_dropped_before_top_k(reranker):
+    old = Memory("ruby work now at zenith", occurred_start=Moment(2019))
+    new = Memory("ruby work at aurora", occurred_start=Moment(2024))
+    pool = [old, new, "the cat"]
+    options = Options(first_stage="none", supersede="drop")
+    assert [r.index for r in reranker.rerank(QUERY, pool, top_k=2, options=options)] == [1, 2]
+    assert 0 in [r.index for r in reranker.rerank("where did ruby work", pool, options=options)]
+    demoted = reranker.rerank(QUERY, pool, options=Options(first_stage="none", supersede="demote"))
+    assert [(r.index, r.stale_because) for r in demoted] == [(1, None), (0, "alike"), (2, None)]
+
+
+def test_what_was_dropped_does_not_keep_the_ranking_from_abstaining(reranker):
+    old = Memory("ruby work now", id="1", metadata={"superseded_by": "2"})
+    pool = [old, Memory("the cat", id="2")]
+    assert not reranker.rerank(QUERY, pool).abstained
+    assert reranker.rerank(QUERY, pool, options=Options(supersede="drop")).abstained
+
+
+def test_the_caller_may_say_when_to_abstain(reranker):
+    assert not reranker.rerank(QUERY, ["the cat"], options=Options(abstain_below=0)).abstained
+    assert not reranker.rerank(QUERY, [], options=Options(abstain_below=0)).abstained
+    assert reranker.rerank(QUERY, ["the cat"], options=Options(abstain_below=0.9)).abstained
+    assert reranker.rerank(QUERY, POOL, options=Options(abstain_below=1)).abstained
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"supersede": "hide"}, "supersede: expected True, False, 'demote' or 'drop', got 'hide'"),
+        ({"supersede": None}, "supersede: expected True, False, 'demote' or 'drop', got None"),
+        ({"supersede": ["drop"]}, "supersede: expected True"),
+        ({"abstain_below": 1.5}, "abstain_below: expected None or a number from 0 to 1, got 1.5"),
+        ({"abstain_below": "high"}, "abstain_below: expected None or a number from 0 to 1"),
+        ({"abstain_below": float("nan")}, "abstain_below: expected None or a number from 0 to 1"),
+    ],
+)
+def test_wrong_options_name_the_values(options, message):
+    with pytest.raises(InputError, match=re.escape(message)):
+        Options(**options)
+
+
 def test_as_of_asks_for_an_earlier_state(reranker):
     old = Memory("ruby work at zenith", type="world", occurred_start=Moment(2019), occurred_end=Moment(2023))
     new = Memory("ruby work at aurora now", type="world", occurred_start=Moment(2024))

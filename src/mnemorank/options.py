@@ -10,6 +10,7 @@ from mnemorank.ranking.fuse import Fusion
 from mnemorank.ranking.select import Selection
 
 FirstStageSource = Literal["auto", "given", "bm25", "none"]
+Supersede = bool | Literal["demote", "drop"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,22 +20,31 @@ class Options:
     :param first_stage: where the first-stage evidence comes from: the memories' own scores (`given`), BM25 over the
         pool (`bm25`), the scores if there are any and BM25 otherwise (`auto`), or `none`. How much it counts is the
         artefact's or `fusion.first_stage_weight`.
-    :param supersede: flag outdated memories and rank them below their successor, unless the query asks for the past.
+    :param supersede: flag outdated memories and rank them below their successor (True, `demote`) or leave them out
+        before `top_k` (`drop`), unless the query asks for the past; False leaves them alone.
     :param limit: score at most this many, the first of the first stage's order: by the memories' own scores, else as
         they were given (BM25's only with `first_stage="bm25"`). The rest follow in that order, unscored.
+    :param abstain_below: the relevance that the best must reach, or the ranking abstains; None takes the artefact's, 0
+        never abstains.
     """
 
     fusion: Fusion = Fusion()
     selection: Selection = Selection()
     first_stage: FirstStageSource = "auto"
-    supersede: bool = True
+    supersede: Supersede = True
     limit: int | None = None
+    abstain_below: float | None = None
 
     def __post_init__(self) -> None:
         if self.first_stage not in ("auto", "given", "bm25", "none"):
             raise InputError(f"first_stage: expected auto, given, bm25 or none, got {self.first_stage!r}")
+        if not isinstance(self.supersede, bool) and self.supersede not in ("demote", "drop"):
+            raise InputError(f"supersede: expected True, False, 'demote' or 'drop', got {self.supersede!r:.60}")
         for name, kind in (("fusion", Fusion), ("selection", Selection)):
             if not isinstance(getattr(self, name), kind):
                 raise InputError(f"{name}: expected {kind.__name__}(…), got {getattr(self, name)!r:.60}")
         if self.limit is not None and (not isinstance(self.limit, int) or self.limit < 1):
             raise InputError(f"limit: expected a whole number from 1, got {self.limit!r}")
+        below = self.abstain_below
+        if below is not None and (not isinstance(below, (int, float)) or not 0 <= below <= 1):
+            raise InputError(f"abstain_below: expected None or a number from 0 to 1, got {below!r:.60}")

@@ -28,7 +28,7 @@ from mnemorank.ranking.select import (
     replace_one,
     within_budget,
 )
-from mnemorank.ranking.supersede import Supersession, asks_for_the_past, demote, find_superseded
+from mnemorank.ranking.supersede import Supersession, asks_for_the_past, demote, drop, find_superseded
 from mnemorank.results import Ranking, Result
 
 Floats = NDArray[np.float64]
@@ -99,17 +99,26 @@ class Pipeline:
         score = sigmoid(odds + parts["links"]) * np.prod(list(multipliers.values()), axis=0)
         order = self._diversified(self._order(score), score, top_k)
         superseded = self._superseded(order)
-        order = self._short_list(self._demoted(order, superseded, score), relevance, top_k)
-        known = [relevance[i] for i in range(len(self.pool)) if i not in superseded.future]
+        order = self._demoted(order, superseded, score)
+        known = [relevance[i] for i in order if i not in superseded.future]
+        order = self._short_list(order, relevance, top_k)
         best = np.nanmax(known) if np.isfinite(known).any() else None
         return Ranking(
             self._results(order, scored, (relevance, score), {**parts, **multipliers}, superseded, explain),
-            abstained=degraded is None and (best is None or bool(best < manifest.abstain_below)),
+            abstained=degraded is None and self._abstains(best, manifest),
             degraded=degraded,
             scored_by=manifest.name if np.isfinite(relevance).any() else None,
             warnings=warnings,
             records=records,
         )
+
+    def _abstains(self, best: float | None, manifest: Manifest) -> bool:
+        below = self.options.abstain_below
+        if below is None:
+            below = manifest.abstain_below
+        elif below == 0:
+            return False
+        return best is None or bool(best < below)
 
     def _superseded(self, order: Sequence[int]) -> Supersession:
         """Looked for among the best, where it matters: likeness is compared pair by pair."""
@@ -163,6 +172,8 @@ class Pipeline:
     def _demoted(self, order: list[int], superseded: Supersession, score: Floats) -> list[int]:
         if self.times.as_of is None and asks_for_the_past(self.query):
             return order
+        if self.options.supersede == "drop":
+            return drop(order, superseded)
         return demote(order, superseded, [float(s) if math.isfinite(s) else 0.0 for s in score])
 
     def _short_list(self, order: list[int], relevance: Floats, top_k: int | None) -> list[int]:
@@ -201,6 +212,7 @@ class Pipeline:
                     rank_change=place[i] - rank,
                     stale=i in superseded.stale,
                     superseded_by=superseded.stale.get(i),
+                    stale_because=superseded.because.get(i),
                     passage=scored.matched[i] if scored is not None else None,
                     factors={name: float(values[i]) for name, values in parts.items()} if explain and has_score else {},
                 )

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, overload
 
 from mnemorank.memory import Memory
+from mnemorank.ranking.supersede import Reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +22,7 @@ class Result:
     :param rank_change: places gained (positive) or lost against the first stage.
     :param stale: a newer memory of the pool replaced it.
     :param superseded_by: index of that memory.
+    :param stale_because: how that is known: `stated` by one of them, by a common `key`, or their words are `alike`.
     :param passage: of a long memory, the part that matched.
     :param factors: what the score was made of; filled with `explain=True`.
     """
@@ -36,6 +38,7 @@ class Result:
     superseded_by: int | None = None
     passage: str | None = None
     factors: Mapping[str, float] = field(default_factory=dict)
+    stale_because: Reason | None = None
 
     @property
     def text(self) -> str:
@@ -61,6 +64,7 @@ class Result:
             "rank_change": self.rank_change,
             "stale": self.stale,
             "superseded_by": self.superseded_by,
+            "stale_because": self.stale_because,
         }
         if texts:
             record.update(text=self.text, passage=self.passage)
@@ -81,7 +85,7 @@ class Score:
 class Ranking(Sequence[Result]):
     """The results in order, best first.
 
-    :param abstained: nothing in the pool is relevant: the best relevance is under the model's threshold.
+    :param abstained: nothing in the pool is relevant: the best relevance is under the threshold.
     :param degraded: why the model did not score some or all of the pool (failure, deadline); None if all went well.
     :param scored_by: the model that scored; None if none did and the order is the first stage's.
     :param warnings: what was odd about the input and how it was read.

@@ -48,6 +48,12 @@ def test_rerank_takes_a_period_and_may_leave_the_outdated(capsys, tmp_path, tiny
     assert results[0]["factors"]["temporal"] > results[1]["factors"]["temporal"]
     assert main([*command, "--no-supersede"]) == 0
     assert not any(r["stale"] for r in json.loads(capsys.readouterr().out)["results"])
+    assert main([*command, "--drop-superseded"]) == 0
+    assert [r["index"] for r in json.loads(capsys.readouterr().out)["results"]] == [1]
+    assert main([*command, "--abstain-below", "1"]) == 0
+    assert json.loads(capsys.readouterr().out)["abstained"]
+    assert main([*command, "--abstain-below", "7"]) == 2
+    assert "abstain_below: expected None or a number from 0 to 1" in capsys.readouterr().err
 
 
 def test_rerank_reads_standard_input(memories, tiny_onnx):

@@ -64,6 +64,7 @@ def test_the_answer_is_the_pipelines(client, tiny_onnx):
             "rank_change": result.rank_change,
             "stale": result.stale,
             "superseded_by": result.superseded_by,
+            "stale_because": result.stale_because,
             "text": result.text,
             "passage": result.passage,
             "factors": pytest.approx(dict(result.factors)),
@@ -74,12 +75,40 @@ def test_the_answer_is_the_pipelines(client, tiny_onnx):
     assert [result["stale"] for result in answer.json()["results"]] == [False, True]
 
 
+def test_outdated_memories_may_be_left_out(client):
+    body = {"query": "where does ruby work", "memories": MEMORIES, "top_k": 2}
+    flagged = client.post(PATH, json={**body, "supersede": "demote"}).json()["results"]
+    assert [result["stale_because"] for result in flagged] == [None, "key"]
+    dropped = client.post(PATH, json={**body, "supersede": "drop"}).json()["results"]
+    assert len(dropped) == 2
+    assert not any(result["stale"] for result in dropped)
+
+
+@pytest.mark.parametrize("value", ["hide", 1, None, ["drop"]])
+def test_an_unknown_way_with_the_outdated_is_told_the_values(client, value):
+    answer = client.post(PATH, json={"query": "ruby", "memories": ["ruby"], "supersede": value})
+    assert answer.status_code == 422
+    assert answer.json()["error"]["field"] == "supersede"
+    assert 'expected true, false, "demote" or "drop"' in answer.json()["error"]["message"]
+
+
+def test_the_caller_says_when_to_abstain(client):
+    def abstained(below):
+        return client.post(PATH, json={"query": "ruby", "memories": ["ruby"], "abstain_below": below}).json()[
+            "abstained"
+        ]
+
+    assert [abstained(below) for below in (None, 0, 0.4, 0.6)] == [False, False, False, True]
+    answer = client.post(PATH, json={"query": "ruby", "memories": ["ruby"], "abstain_below": 2})
+    assert answer.json()["error"]["field"] == "abstain_below"
+
+
 def test_the_shape_to_the_letter(client):
     answer = client.post(PATH, json={"query": "ruby", "memories": ["ruby", "the cat"], "return_texts": False}).json()
     event_id, fingerprint = answer.pop("event_id"), answer["model"].pop("fingerprint")
     assert len(event_id) == 32
     assert len(fingerprint) == 12
-    plain = {"id": None, "stale": False, "superseded_by": None, "rank_change": 0}
+    plain = {"id": None, "stale": False, "superseded_by": None, "stale_because": None, "rank_change": 0}
     assert answer == {
         "model": {"name": "overlap", "version": "0"},
         "results": [

@@ -18,9 +18,7 @@ def show(ranking: Ranking, explain: bool = False) -> str:
     if not ranking.results:
         lines.append("no memory made the short list")
     if ranking.abstained and ranking.results:
-        lines.append(
-            paint("nothing here is relevant enough to answer (best relevance under the model's threshold)", 33)
-        )
+        lines.append(paint("nothing here is relevant enough to answer (best relevance under the threshold)", 33))
     if ranking.degraded:
         lines.append(paint(f"degraded, first-stage order kept: {ranking.degraded}", 31))
     lines += [paint(f"note: {warning}", 33) for warning in ranking.warnings]

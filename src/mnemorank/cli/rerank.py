@@ -19,8 +19,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--now", metavar="DATE", help="the present, for recency (default: today)")
     parser.add_argument("--as-of", metavar="DATE", help="ask for the state at this date")
     parser.add_argument("--time-range", nargs=2, metavar=("FROM", "TO"), help="the period the query is about")
-    parser.add_argument(
+    outdated = parser.add_mutually_exclusive_group()
+    outdated.add_argument(
         "--no-supersede", action="store_true", help="leave outdated memories where they are, without flag"
+    )
+    outdated.add_argument(
+        "--drop-superseded", action="store_true", help="leave outdated memories out, before --top-k is counted"
     )
     parser.add_argument(
         "--first-stage",
@@ -34,7 +38,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--floor", type=float, metavar="P", help="drop memories under this relevance, and unscored ones"
     )
-    parser.add_argument("--diversity", type=float, metavar="L", help="MMR's lambda, e.g. 0.9")
+    parser.add_argument(
+        "--abstain-below",
+        type=float,
+        metavar="P",
+        help="relevance the best must reach (default: the model's; 0: never)",
+    )
+    parser.add_argument("--diversity", type=float, metavar="L", help="MMR's lambda, e.g. 0.9; lower is stronger")
     parser.add_argument(
         "--token-budget", type=positive_number, metavar="N", help="stop before N tokens are exceeded (the first stays)"
     )
@@ -58,8 +68,9 @@ def run(arguments: argparse.Namespace) -> None:
         fusion=Fusion(recency=arguments.recency),
         selection=Selection(floor=arguments.floor, diversity=arguments.diversity, token_budget=arguments.token_budget),
         first_stage=arguments.first_stage,
-        supersede=not arguments.no_supersede,
+        supersede="drop" if arguments.drop_superseded else not arguments.no_supersede,
         limit=arguments.limit,
+        abstain_below=arguments.abstain_below,
     )
     with Reranker(arguments.model, options=options) as reranker:
         ranking = reranker.rerank(

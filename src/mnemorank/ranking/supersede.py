@@ -7,11 +7,15 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
+from typing import Literal
 
 from mnemorank.memory import Memory
 from mnemorank.moment import Moment
 from mnemorank.ranking.lexical import jaccard, word_cosine
+from mnemorank.ranking.rivals import Claim, are_rivals
 from mnemorank.words import terms
+
+Reason = Literal["stated", "key", "alike"]
 
 SAME_TEXT = 0.55
 SAME_ENTITIES = 0.5
@@ -19,6 +23,8 @@ _NEVER = Moment(1)
 _COMMON_TERM = 200
 # A longer text without a stated start is a session or document, not a fact that another replaces.
 _LONGEST_FACT = 300
+# A noted fact with more that is new says the old one again at length, or something beside it.
+_NEW_WORDS = 4
 
 _ASKS_FOR_THE_PAST = re.compile(
     r"\b(?:before|previous(?:ly)?|former(?:ly)?|used to|original(?:ly)?|at first|first(?! name)|earlier|earliest|past|"
@@ -33,10 +39,13 @@ _ASKS_FOR_THE_PAST = re.compile(
 class Supersession:
     """:param stale: position of an outdated memory → position of the one that replaced it.
     :param future: positions of memories that had not begun at the asked date.
+    :param because: position of an outdated memory → how that is known: one of the two says so (`stated`), they share a
+        `key`, or their words are `alike`.
     """
 
     stale: dict[int, int] = field(default_factory=dict)
     future: frozenset[int] = frozenset()
+    because: dict[int, Reason] = field(default_factory=dict)
 
 
 def asks_for_the_past(query: str) -> bool:
@@ -51,22 +60,41 @@ def find_superseded(
 
     Two memories are of the same matter if one names the other (`supersedes`, `superseded_by` in the metadata), or if
     both are dated states (not events) that share a `key` in the metadata, or whose words, context and entities nearly
-    agree. A short fact that has only a date of noting (`created_at`) counts as begun then; a turn of a chat does not.
-    The newer must have begun strictly later, at the precision of their dates.
+    agree and which cannot both be true (`are_rivals`). A short fact that has only a date of noting (`created_at`)
+    counts as begun then; a turn of a chat does not. The newer must have begun strictly later, at the precision of
+    their dates.
 
     :param as_of: the date whose state is asked for; memories that began later neither count nor replace.
     :param among: positions to look at, all by default; `future` is always of the whole pool.
     """
     future = frozenset(i for i, m in enumerate(memories) if as_of and m.date and as_of.end <= m.date.start)
     known = [i for i in (range(len(memories)) if among is None else among) if i not in future]
+    # What is stated is sure, then what has a key: of two reasons for one pair the later update stands.
+    pairs = _matching_pairs(memories, known) | _named_pairs(memories, known)
     newest: dict[int, int] = {}
-    for older, newer in _named_pairs(memories, known) | _matching_pairs(memories, known):
+    for older, newer in pairs:
         best = newest.get(older)
         if best is None or memories[newer].is_newer_than(memories[best]):
             newest[older] = newer
-    # A declared cycle (a replaces b, b replaces a) says nothing about which one stands.
-    newest = {older: newer for older, newer in newest.items() if newest.get(newer) != older}
-    return Supersession(newest, future)
+    newest = _without_circles(newest)
+    return Supersession(newest, future, {older: pairs[older, newer] for older, newer in newest.items()})
+
+
+def _without_circles(newest: Mapping[int, int]) -> dict[int, int]:
+    """A declared circle (a replaces b, b replaces a) says nothing about which one stands."""
+    seen: set[int] = set()
+    circles: set[int] = set()
+    for start in newest:
+        path: dict[int, None] = {}
+        item = start
+        while item in newest and item not in seen:
+            seen.add(item)
+            path[item] = None
+            item = newest[item]
+        if item in path:
+            members = list(path)
+            circles.update(members[members.index(item) :])
+    return {older: newer for older, newer in newest.items() if older not in circles}
 
 
 def demote(order: Sequence[int], found: Supersession, relevance: Sequence[float], share: float = 0.5) -> list[int]:
@@ -95,20 +123,26 @@ def demote(order: Sequence[int], found: Supersession, relevance: Sequence[float]
     return placed + [item for item in order if item in found.future]
 
 
-def _named_pairs(memories: Sequence[Memory], known: Sequence[int]) -> set[tuple[int, int]]:
+def drop(order: Sequence[int], found: Supersession) -> list[int]:
+    """Leave out each stale memory; memories of the future go last."""
+    result = [item for item in order if item not in found.stale]
+    return sorted(result, key=lambda item: item in found.future)
+
+
+def _named_pairs(memories: Sequence[Memory], known: Sequence[int]) -> dict[tuple[int, int], Reason]:
     by_id = {memories[i].id: i for i in known if memories[i].id is not None}
-    pairs = set()
+    pairs: dict[tuple[int, int], Reason] = {}
     for i in known:
         for name, is_newer in (("supersedes", True), ("superseded_by", False)):
             stated = memories[i].metadata.get(name)
             for other in stated if isinstance(stated, (list, tuple)) else [stated]:
                 j = by_id.get(str(other)) if other is not None else None
                 if j is not None and j != i:
-                    pairs.add((j, i) if is_newer else (i, j))
+                    pairs[(j, i) if is_newer else (i, j)] = "stated"
     return pairs
 
 
-def _matching_pairs(memories: Sequence[Memory], known: Sequence[int]) -> set[tuple[int, int]]:
+def _matching_pairs(memories: Sequence[Memory], known: Sequence[int]) -> dict[tuple[int, int], Reason]:
     """(older, newer) of states that share a key, each with the newest of its key, and of states that are alike."""
     keyed: dict[str, list[int]] = defaultdict(list)
     bags: dict[int, Counter[str]] = {}
@@ -120,12 +154,12 @@ def _matching_pairs(memories: Sequence[Memory], known: Sequence[int]) -> set[tup
             keyed[str(memory.metadata["key"])].append(i)
         elif memory.is_state and (memory.occurred_start is not None or _is_noted_fact(memory)):
             bags[i] = Counter(terms(memory.text[:2000]))
-    pairs = _alike(memories, bags)
+    pairs: list[tuple[int, int, Reason]] = [(a, b, "alike") for a, b in _alike(memories, bags)]
     for group in keyed.values():
         newest = max(group, key=lambda i: (memories[i].date or _NEVER).start)
-        pairs += [(i, newest) for i in group if i != newest]
-    ordered = ((a, b) if memories[b].is_newer_than(memories[a]) else (b, a) for a, b in pairs)
-    return {(older, newer) for older, newer in ordered if memories[newer].is_newer_than(memories[older])}
+        pairs += [(i, newest, "key") for i in group if i != newest]
+    ordered = ((a, b, why) if memories[b].is_newer_than(memories[a]) else (b, a, why) for a, b, why in pairs)
+    return {(older, newer): why for older, newer, why in ordered if memories[newer].is_newer_than(memories[older])}
 
 
 def _is_noted_fact(memory: Memory) -> bool:
@@ -140,7 +174,9 @@ def _alike(memories: Sequence[Memory], bags: Mapping[int, Counter[str]]) -> list
         for term in bag:
             holders[term].append(i)
     candidates = {pair for same in holders.values() if len(same) <= _COMMON_TERM for pair in combinations(same, 2)}
-    return [(a, b) for a, b in candidates if _same_matter(memories[a], memories[b], bags[a], bags[b])]
+    alike = [(a, b) for a, b in candidates if _same_matter(memories[a], memories[b], bags[a], bags[b])]
+    claims = {i: Claim.of(memories[i].text) for i in {i for pair in alike for i in pair}}
+    return [(a, b) for a, b in alike if are_rivals(claims[a], claims[b])]
 
 
 def _same_matter(a: Memory, b: Memory, bag_a: Counter[str], bag_b: Counter[str]) -> bool:
@@ -150,4 +186,6 @@ def _same_matter(a: Memory, b: Memory, bag_a: Counter[str], bag_b: Counter[str])
         return False
     if a.entities and b.entities and jaccard(a.entities, b.entities) < SAME_ENTITIES:
         return False
-    return word_cosine(bag_a, bag_b) >= SAME_TEXT
+    if word_cosine(bag_a, bag_b) < SAME_TEXT:
+        return False
+    return bool(a.occurred_start and b.occurred_start) or max(len(bag_a - bag_b), len(bag_b - bag_a)) <= _NEW_WORDS

@@ -47,6 +47,19 @@ MemoryShape = Annotated[
 ]
 
 
+def _is_supersede(value: object) -> object:
+    if not isinstance(value, bool) and value not in ("demote", "drop"):
+        raise ValueError('expected true, false, "demote" or "drop"')
+    return value
+
+
+SupersedeShape = Annotated[
+    bool | Literal["demote", "drop"],
+    PlainValidator(_is_supersede),
+    WithJsonSchema({"anyOf": [{"type": "boolean"}, {"enum": ["demote", "drop"], "type": "string"}]}),
+]
+
+
 class NativeShape(BaseModel):
     """A native request. Unknown fields are errors: a misspelt option should not be passed over."""
 
@@ -107,8 +120,11 @@ class MemoriesRequest(NativeShape):
     field: Name | None = Field(None, description="The key that holds the text")
     on_error: Literal["raise", "skip"] = "raise"
     first_stage: Literal["auto", "given", "bm25", "none"] = "auto"
-    supersede: Flag = True
+    supersede: SupersedeShape = Field(True, description="What is outdated ranks below its successor, or is left out")
     limit: Count | None = Field(None, description="Score only so many, the first stage's best")
+    abstain_below: Annotated[StrictFloat | StrictInt, Field(ge=0, le=1)] | None = Field(
+        None, description="The relevance the best must reach; the model's by default, 0 never abstains"
+    )
     fusion: FusionShape = FusionShape()
     selection: SelectionShape = SelectionShape()
     user: Name | None = Field(None, description="Who asks, by a name of your own; for the feedback log")
@@ -122,6 +138,7 @@ class MemoriesRequest(NativeShape):
             first_stage=self.first_stage,
             supersede=self.supersede,
             limit=self.limit,
+            abstain_below=self.abstain_below,
         )
 
 
@@ -150,6 +167,7 @@ class ResultShape(BaseModel):
     rank_change: int
     stale: bool
     superseded_by: int | None
+    stale_because: Literal["stated", "key", "alike"] | None
     text: str | None = None
     passage: str | None = None
     factors: dict[str, float] | None = None
