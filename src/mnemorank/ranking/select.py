@@ -23,7 +23,7 @@ class Selection:
     """What makes the short list. Everything is off by default but `top_k`, which the call gives.
 
     :param floor: drop memories whose relevance is under it, and those that were not scored.
-    :param diversity: MMR's λ: 1 is relevance alone; R0 uses 0.9. None leaves the order as it is.
+    :param diversity: MMR's λ: 1 is relevance alone, lower is stronger; R0 uses 0.9. None leaves the order as it is.
     :param tie_margin: scores this close count as equal, and the newer memory goes first; R0 uses 0.01.
     :param token_budget: stop before the chosen memories exceed this many tokens; the first is kept even if it alone
         is longer.
