@@ -1,3 +1,7 @@
+from datetime import date
+from decimal import Decimal
+from uuid import UUID
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -49,7 +53,6 @@ def test_nested_metadata_is_merged():
         ({"title": "x"}, "title"),
         ({"text": "a", "occurred_start": "soon"}, "occurred_start"),
         ({"text": "a", "occurred_start": "2024", "occurred_end": "2023"}, "occurred_end"),
-        ({"text": "a", "confidence": 3}, "confidence"),
         ({"text": "a", "trust": "high"}, "trust"),
         ({"text": "a", "entities": 5}, "entities"),
         ({"text": "a", "type": ["x"]}, "type"),
@@ -95,6 +98,20 @@ def test_the_callers_dict_is_not_changed():
     record = {"text": "a", "metadata": {"x": 1}}
     Memory.of(record)
     assert record == {"text": "a", "metadata": {"x": 1}}
+
+
+def test_dates_of_a_memory_of_the_callers_own_making_are_read():
+    memory = Memory("a", occurred_start="2024-03", occurred_end=date(2024, 5, 1), mentioned_at=1700000000)
+    assert (memory.occurred_start, memory.occurred_end) == (Moment(2024, 3), Moment(2024, 5, 1))
+    assert str(memory.mentioned_at) == "2023-11-14T22:13:20+00:00"
+    with pytest.raises(InputError, match="occurred_end: not a date: 'soon'"):
+        Memory("a", occurred_end="soon")
+
+
+def test_ids_and_scores_of_a_memory_of_the_callers_own_making_are_plain():
+    name = UUID(int=7)
+    memory = Memory.of(Memory("a", id=name, first_stage_score=Decimal("0.5")))
+    assert (memory.id, memory.first_stage_score) == (str(name), 0.5)
 
 
 moments = st.builds(lambda d: Moment.parse(d), st.dates())

@@ -420,8 +420,8 @@ def test_the_limit_follows_bm25_where_that_is_the_first_stage(reranker):
 
 
 def test_records_of_the_callers_own_making_are_checked(reranker):
-    with pytest.raises(InputError, match="occurred_start"):
-        reranker.rerank(QUERY, [Memory("a", occurred_start="2024")])
+    with pytest.raises(InputError, match="memory 0: text"):
+        reranker.rerank(QUERY, [Memory(None)])
     scores = [1.0, float("nan"), 3.0, float("inf")]
     ranking = reranker.rerank(QUERY, [Memory("cat", first_stage_score=s) for s in scores], options=Options(limit=1))
     assert [r.index for r in ranking] == [2, 0, 1, 3]
