@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
-from mnemorank import Memory, Result
+from mnemorank import Memory, Ranking, Result
 
 RESULT = Result(
     index=3, memory=Memory("Ruby works at Zenith.", id="m3"), rank=0, relevance=0.9, score=0.8, raw_score=2.5,
@@ -22,3 +23,28 @@ def test_to_dict_is_the_servers_record():
     assert RESULT.to_dict(texts=False, factors=False) == core
     assert RESULT.to_dict(factors=False) == core | texts
     assert json.loads(json.dumps(RESULT.to_dict())) == core | texts | {"factors": {"model": 0.9}}
+
+
+def test_a_result_has_the_callers_id_and_object():
+    records = ({"text": "a"}, SimpleNamespace(text="b", id=7))
+    memory = Memory("b", id="7")
+    (result,) = Ranking((Result(1, memory, 0, 0.9, 0.8, 2.5, 0),), records=records)
+    assert result.id == "7"
+    assert result.record is records[1]
+    assert RESULT.record is None
+    assert Ranking((result,), records=records)[0] == result
+
+
+def test_documents_hits_and_pairs_as_dicts():
+    document = SimpleNamespace(page_content="a", metadata={"page": 3}, id=None, type="Document")
+    hit = SimpleNamespace(id=7, score=0.5, payload={"text": "b"}, vector=None)
+    records = (document, (document, 0.5), ("c", 0.5), hit, Memory("d"))
+    results = tuple(Result(index, Memory("x"), index, None, None, None, 0) for index in range(len(records)))
+    plain = {"page_content": "a", "metadata": {"page": 3}}
+    assert Ranking(results, records=records).as_dicts() == [
+        {**plain, "rerank_score": None},
+        {**plain, "first_stage_score": 0.5, "rerank_score": None},
+        {"text": "c", "first_stage_score": 0.5, "rerank_score": None},
+        {"id": 7, "score": 0.5, "payload": {"text": "b"}, "rerank_score": None},
+        {"text": "d", "rerank_score": None},
+    ]

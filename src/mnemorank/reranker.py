@@ -6,7 +6,7 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ import numpy as np
 
 from mnemorank.errors import InputError, QueryTooLongError, ScorerError
 from mnemorank.manifest import Manifest
-from mnemorank.memory import Memory, OnError, as_pool, read_memories
+from mnemorank.memory import Memory, MemoryLike, OnError, as_pool, read_memories
 from mnemorank.model import Model, Scored, Scoring
 from mnemorank.options import Options
 from mnemorank.pipeline import Pipeline, Times, When, first_stage_order, first_stage_scores
@@ -46,7 +46,7 @@ class Reranker:
     def rerank(
         self,
         query: str,
-        memories: Iterable[str | Mapping[str, Any] | Memory],
+        memories: Iterable[MemoryLike],
         *,
         top_k: int | None = None,
         now: When | None = None,
@@ -62,7 +62,8 @@ class Reranker:
         """Rank the memories, best first.
 
         :param query: a question or a turn of a chat. One too long for the model is read by its end, with a warning.
-        :param memories: the wide pool, as strings, dicts or Memory records; pass all candidates, not the top few.
+        :param memories: the wide pool: strings, dicts, rows, Memory records, LangChain Documents, hits of vector
+            stores, or `(record, score)`; pass all candidates, not the top few.
         :param top_k: how many results to return, all by default.
         :param now: the present, for recency; the clock's by default.
         :param as_of: ask for the state at this date: later memories rank last, those replaced since then count.
@@ -70,7 +71,7 @@ class Reranker:
         :param instruction: for models that take one.
         :param deadline_ms: stop scoring after this long; what was not scored follows in first-stage order.
         :param explain: fill each result's `factors`.
-        :param field: the dict key that holds the text.
+        :param field: the key that holds the text, or a path such as `payload.text`.
         :param on_error: `skip` reports bad dates and numbers as warnings instead of raising.
         """
         started = time.monotonic()
@@ -94,16 +95,14 @@ class Reranker:
         stage = Pipeline(query, pool, options, times, first_stage, first_order, self.model)
         return stage.rank(scored, degraded, top_k, explain, tuple(warnings), records)
 
-    async def arerank(
-        self, query: str, memories: Iterable[str | Mapping[str, Any] | Memory], **arguments: Any
-    ) -> Ranking:
+    async def arerank(self, query: str, memories: Iterable[MemoryLike], **arguments: Any) -> Ranking:
         """`rerank` in a thread, so that the event loop stays free. Takes the same arguments."""
         return await asyncio.to_thread(partial(self.rerank, query, memories, **arguments))
 
     def score(
         self,
         query: str,
-        memories: Iterable[str | Mapping[str, Any] | Memory],
+        memories: Iterable[MemoryLike],
         *,
         instruction: str | None = None,
         field: str | None = None,

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, overload
 
 from mnemorank.memory import Memory
+from mnemorank.memory_records import as_mapping, as_pair
 from mnemorank.ranking.supersede import Reason
 
 
@@ -25,6 +26,7 @@ class Result:
     :param stale_because: how that is known: `stated` by one of them, by a common `key`, or their words are `alike`.
     :param passage: of a long memory, the part that matched.
     :param factors: what the score was made of; filled with `explain=True`.
+    :param record: what was handed in at that position: the caller's own object, untouched.
     """
 
     index: int
@@ -39,6 +41,11 @@ class Result:
     passage: str | None = None
     factors: Mapping[str, float] = field(default_factory=dict)
     stale_because: Reason | None = None
+    record: Any = field(default=None, repr=False, compare=False)
+
+    @property
+    def id(self) -> str | None:
+        return self.memory.id
 
     @property
     def text(self) -> str:
@@ -56,7 +63,7 @@ class Result:
         """
         record: dict[str, Any] = {
             "index": self.index,
-            "id": self.memory.id,
+            "id": self.id,
             "rank": self.rank,
             "relevance": self.relevance,
             "score": self.score,
@@ -98,6 +105,11 @@ class Ranking(Sequence[Result]):
     warnings: tuple[str, ...] = ()
     records: tuple[Any, ...] = field(default=(), repr=False)
 
+    def __post_init__(self) -> None:
+        if self.records:
+            results = tuple(replace(result, record=self.records[result.index]) for result in self.results)
+            object.__setattr__(self, "results", results)
+
     @overload
     def __getitem__(self, index: int) -> Result: ...
     @overload
@@ -122,11 +134,17 @@ class Ranking(Sequence[Result]):
         }
 
     def as_dicts(self) -> list[dict[str, Any]]:
-        """The caller's own records in the new order: copies with `rerank_score` added; None where not scored."""
-        return [{**_as_mapping(self.records[result.index]), "rerank_score": result.score} for result in self.results]
+        """The caller's own records in the new order: copies with `rerank_score` added; None where not scored.
+
+        A document, a row or a hit is given as a dict; the object itself is the result's `record`.
+        """
+        return [{**_as_dict(self.records[result.index]), "rerank_score": result.score} for result in self.results]
 
 
-def _as_mapping(record: Any) -> Mapping[str, Any]:
-    if isinstance(record, Mapping):
-        return record
-    return record.to_dict() if isinstance(record, Memory) else {"text": record}
+def _as_dict(record: Any) -> Mapping[str, Any]:
+    if isinstance(record, Memory):
+        return record.to_dict()
+    if (pair := as_pair(record)) is not None:
+        return {**_as_dict(pair[0]), "first_stage_score": pair[2]}
+    found = as_mapping(record)
+    return {"text": record} if found is None else found
