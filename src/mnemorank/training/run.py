@@ -112,6 +112,11 @@ def check(recipe: Recipe) -> None:
         )
     if recipe.lora and recipe.average.with_base:
         raise InputError("average.with_base: does not go with lora, which leaves the base as it is")
+    for name in ("freeze_layers", "freeze_embeddings"):
+        if recipe.lora and getattr(recipe.model, name):
+            raise InputError(
+                f"model.{name}: does not go with lora, which freezes the base's own weights; leave one out"
+            )
     if recipe.model.freeze_embeddings and recipe.model.special_tokens:
         raise InputError("model.freeze_embeddings: would leave the special_tokens untrained")
 
