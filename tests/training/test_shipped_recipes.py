@@ -113,9 +113,11 @@ def test_the_lists_that_mini_reads_are_those_that_its_makers_write(tmp_path, mon
     monkeypatch.syspath_prepend(str(makers))
     import dates
     import paragraphs
+    import shared
 
-    make = dates.make
+    make, top = dates.make, shared.Pool.top
     monkeypatch.setattr(dates, "make", lambda count, rng: make(1, rng))
+    monkeypatch.setattr(shared.Pool, "top", lambda pool, asked, *how: top(pool, asked, *how) if asked else [])
     monkeypatch.setattr(paragraphs, "DEV_QUESTIONS", 0)
     for name in ("lists", "2wiki", "longmemeval"):
         (tmp_path / name).mkdir()
