@@ -123,7 +123,7 @@ def test_triplets_rank_each_query_against_all_memories_of_the_file(tmp_path):
 def test_graded_pairs_count_as_relevant_from_a_half(tmp_path):
     path = write_lines(
         tmp_path / "g.jsonl",
-        [{"query": "q", "text": "a", "label": 0.2}, {"query": "q", "text": "b", "label": 0.8, "group": "g"}],
+        [{"query": "q", "text": text, "label": label, "group": "g"} for text, label in (("a", 0.2), ("b", 0.8))],
     )
     (example,) = load("graded", path)
     assert example.labels == [0.2, 0.8]

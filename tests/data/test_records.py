@@ -1,4 +1,4 @@
-"""The weight of a candidate in the `lists` format."""
+"""What the `lists` and `graded` formats keep."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import json
 import pytest
 
 from mnemorank import InputError, Memory
-from mnemorank.data.records import Candidate, Example, read_lists, write_lists
+from mnemorank.data.records import Candidate, Example, read_graded, read_lists, write_graded, write_lists
+from mnemorank.moment import Moment
 
 
 def test_weights_are_written_and_read_and_left_out_where_they_are_one(tmp_path):
@@ -27,3 +28,51 @@ def test_a_bad_weight_is_refused(tmp_path, weight):
     path.write_text(json.dumps({"query": "q", "candidates": [{"text": "a", "label": 1, "weight": weight}]}))
     with pytest.raises(InputError, match=r"lists.jsonl:1: candidate 0: weight: expected a number from 0"):
         list(read_lists(path))
+
+
+def write(path, *records):
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    return path
+
+
+def test_graded_pairs_of_two_personas_or_times_are_not_one_list(tmp_path):
+    asked = {"query": "where do I live?"}
+    path = write(
+        tmp_path / "graded.jsonl",
+        {**asked, "group": "ann", "text": "Oslo", "label": 1},
+        {**asked, "group": "bob", "text": "Rome", "label": 0.8},
+        {**asked, "group": "ann", "text": "a cat", "label": 0, "weight": 2.5},
+        {**asked, "group": "bob", "text": "Rome", "label": 0, "query_time": "2020-01-01"},
+        {**asked, "text": "Bern", "label": 1},
+    )
+    found = list(read_graded(path))
+    assert [(e.group, [m.text for m in e.memories]) for e in found] == [
+        ("ann", ["Oslo", "a cat"]),
+        ("bob", ["Rome"]),
+        ("bob", ["Rome"]),
+        ("where do I live?", ["Bern"]),
+    ]
+    assert found[2].query_time == Moment.parse("2020-01-01")
+    assert found[0].candidates[1] == Candidate(Memory("a cat"), 0.0, 2.5)
+    with pytest.raises(InputError, match=r"graded\.jsonl:1: weight: expected a number from 0"):
+        list(read_graded(write(path, {**asked, "text": "a", "label": 1, "weight": "much"})))
+
+
+def graded_example(**fields):
+    dated = Memory("Oslo", occurred_start=Moment.parse("2020-01"), metadata={"from": "chat"})
+    candidates = (Candidate(dated, 0.8, 2.0), Candidate(Memory("a cat"), 0.2))
+    return Example("0", "where?", candidates, group="ann", source="graded", relevant_from=0.5, **fields)
+
+
+def test_graded_examples_are_read_as_they_were_written(tmp_path):
+    given = [graded_example(query_time=Moment.parse("2024-05-01"))]
+    write_graded(given, tmp_path / "graded.jsonl")
+    assert list(read_graded(tmp_path / "graded.jsonl")) == given
+
+
+def test_lists_keep_from_which_label_on_a_memory_is_relevant(tmp_path):
+    write_lists([graded_example()], tmp_path / "lists.jsonl")
+    assert list(read_lists(tmp_path / "lists.jsonl")) == [graded_example()]
+    record = json.loads((tmp_path / "lists.jsonl").read_text())
+    with pytest.raises(InputError, match=r"lists\.jsonl:1: relevant_from: expected a number from 0 to 1"):
+        list(read_lists(write(tmp_path / "lists.jsonl", {**record, "relevant_from": 2})))

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from mnemorank.data.records import Candidate, Example
+from mnemorank.data.records import Candidate, Example, read_graded, write_graded
 from mnemorank.data.teacher import Settings, Teacher, TeacherError, mid_tier
 from mnemorank.data.teacher_cache import GradeCache
 from mnemorank.errors import InputError
@@ -148,6 +148,29 @@ def test_only_the_middle_is_graded_and_known_right_ones_stay():
     assert [c.memory.text[-1] for c in labelled.candidates] == ["0", "2", "3", "4"]
     assert labelled.labels == [1.0, 1.0, 0.2, 0.2]
     assert len(endpoint.requests) == 2
+
+
+def test_a_teachers_labels_are_what_lychee_reads(tmp_path):
+    base = example(4)
+    weighted = (Candidate(base.candidates[0].memory, 1.0, 3.0), *base.candidates[1:])
+    asked = Example("1", base.query, weighted, group="ann", pairs=((0, 3),))
+    with serving(Endpoint()) as url, Teacher(settings(url)) as teacher:
+        (labelled,) = teacher.label([asked], tier=(1, 3))
+    assert labelled.labels == [0.2, 0.2, 1.0]
+    assert [candidate.weight for candidate in labelled.candidates] == [3.0, 1.0, 1.0]
+    assert labelled.pairs == ()
+    write_graded([labelled], tmp_path / "graded.jsonl")
+    (read,) = read_graded(tmp_path / "graded.jsonl")
+    assert read.candidates == labelled.candidates
+    assert read.relevant_from == labelled.relevant_from == 0.5
+
+
+def test_an_answer_that_does_not_count_its_tokens_is_no_bad_answer():
+    grades = json.dumps({"grades": [{"memory": i, "grade": 0.2} for i in range(1, 6)]})
+    answer = json.loads(completion(grades)) | {"usage": {"prompt_tokens": None, "completion_tokens": None}}
+    with serving(Endpoint({0: json.dumps(answer).encode()})) as url, Teacher(settings(url)) as teacher:
+        assert teacher.label([example()])[0].labels == [0.2] * 5
+        assert (teacher.cost.retries, teacher.cost.input_tokens) == (0, 0)
 
 
 def test_tiers_go_by_bm25_where_the_file_has_no_scores():

@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 import numpy as np
+import onnx
 import onnxruntime as ort
 import pytest
 import torch
@@ -15,7 +16,7 @@ from mnemorank.artefact import load_artefact
 from mnemorank.cli import main
 from mnemorank.data.mixing import read_examples
 from mnemorank.errors import ArtefactError, InputError
-from mnemorank.export import ParityError, export
+from mnemorank.export import Parity, ParityError, export
 from mnemorank.export.blocks import bits_in
 from mnemorank.memory import Memory
 from mnemorank.model import Model
@@ -122,6 +123,31 @@ def test_quality_that_falls_is_refused_and_nothing_is_written(trained, dev_file,
     with pytest.raises(ParityError, match="falls by nan"):
         type(good.parity)(**{**good.parity.to_dict(), "metric_after": math.nan}).check(1.0)
     assert load_artefact(tmp_path / "out").manifest.quantization == "none"
+
+
+@pytest.mark.parametrize("name", ["graph_difference", "max_difference"])
+def test_a_difference_that_is_not_a_number_has_not_passed(name):
+    whole = {"graph_difference": 0.0, "max_difference": 0.1, "mean_difference": 0.1, "rank_correlation": 1.0}
+    sizes = {"pairs": 1, "megabytes_before": 1.0, "megabytes": 1.0, "latency_ratio": 1.0}
+    Parity(**sizes, **whole).check(0.01)
+    with pytest.raises(ParityError, match=r"by nan|not numbers"):
+        Parity(**sizes, **{**whole, name: math.nan}).check(0.01)
+
+
+def test_an_export_that_answers_nan_is_not_written(trained, tmp_path, monkeypatch):
+    import mnemorank.export as exporting
+
+    def broken(source, target):
+        graph = onnx.load(str(source))
+        for weight in graph.graph.initializer:
+            if weight.name.endswith("classifier.bias"):
+                weight.CopyFrom(onnx.numpy_helper.from_array(np.array([np.nan], dtype=np.float32), weight.name))
+        onnx.save(graph, str(target))
+
+    monkeypatch.setattr(exporting, "int8_dynamic", broken)
+    with pytest.raises(ParityError, match="gives scores that are not numbers"):
+        export(trained, tmp_path / "out", "int8")
+    assert not (tmp_path / "out").exists()
 
 
 def test_command_prints_the_table_and_fails_with_one(trained, dev_file, tmp_path, capsys, monkeypatch):

@@ -95,10 +95,10 @@ def test_what_weighs_nothing_is_not_pushed(name):
     assert given.scores.grad[0] < 0 < given.scores.grad[2]
 
 
-@pytest.mark.parametrize("name", ["lambda", "listnet"])
+@pytest.mark.parametrize("name", ["lambda", "listnet", "kl", "margin-mse"])
 def test_a_loss_without_a_place_for_weights_says_so(name):
     with pytest.raises(InputError, match=rf"loss: {name} takes no weights .* use bce, softmax or margin"):
-        value(name, batch([1.0, 0.0], [1.0, 0.0], [2], weights=[2.0, 1.0]))
+        value(name, batch([1.0, 0.0], [1.0, 0.0], [2], teacher=[1.0, 0.0], weights=[2.0, 1.0]))
 
 
 def test_kl_is_zero_for_the_teachers_own_scores_and_grows_from_there():

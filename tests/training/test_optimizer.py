@@ -1,10 +1,17 @@
 from __future__ import annotations
 
 import pytest
-from transformers import BertConfig, BertForSequenceClassification
+import torch
+from transformers import (
+    BertConfig,
+    BertForSequenceClassification,
+    ModernBertConfig,
+    ModernBertForSequenceClassification,
+)
 
-from mnemorank.training.optimizer import is_fresh, layer_of, parameter_groups, rate_schedule
-from mnemorank.training.recipe import Stage
+from mnemorank.errors import InputError
+from mnemorank.training.optimizer import freeze, is_fresh, layer_of, parameter_groups, rate_schedule
+from mnemorank.training.recipe import ModelTable, Stage
 
 
 @pytest.fixture(scope="module")
@@ -73,3 +80,26 @@ def test_schedules_by_hand():
     assert rate_schedule("cosine", 10, 0)(5) == pytest.approx(0.5)
     assert rate_schedule("hold", 10, 0)(5) == 1.0
     assert rate_schedule("hold", 10, 0)(8) == pytest.approx(0.5)
+
+
+def frozen(model, **table):
+    freeze(model, ModelTable("x", **table))
+    return {name for name, parameter in model.named_parameters() if not parameter.requires_grad}
+
+
+def test_embeddings_are_frozen_whatever_the_base_calls_them():
+    shape = {"vocab_size": 30, "hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2}
+    modern = ModernBertConfig(**shape, intermediate_size=8, pad_token_id=0, local_attention=8)
+    found = frozen(ModernBertForSequenceClassification(modern), freeze_embeddings=True)
+    assert found == {"model.embeddings.tok_embeddings.weight"}
+    plain = BertForSequenceClassification(BertConfig(**shape, intermediate_size=8))
+    found = frozen(plain, freeze_embeddings=True)
+    assert found == {f"bert.embeddings.{name}_embeddings.weight" for name in ("word", "position")}
+
+
+def test_what_cannot_be_frozen_is_named():
+    flat = torch.nn.Linear(2, 2)
+    with pytest.raises(InputError, match=r"model\.freeze_embeddings: the base does not say"):
+        freeze(flat, ModelTable("x", freeze_embeddings=True))
+    with pytest.raises(InputError, match=r"model\.freeze_layers: 1 leaves none of the base's 0 layers"):
+        freeze(flat, ModelTable("x", freeze_layers=1))

@@ -8,7 +8,7 @@ from mnemorank.errors import InputError
 from mnemorank.evaluation.measures import Judged
 from mnemorank.training.loading import parse_recipe
 from mnemorank.training.measuring import measure_bm25
-from mnemorank.training.reading import dev_examples
+from mnemorank.training.reading import check_data, dev_examples, stage_examples
 from mnemorank.training.run import train
 from tests.training.conftest import write_jsonl
 
@@ -25,8 +25,9 @@ def dev_of(tables, **source):
     return dev_examples(parse_recipe({**tables, "dev": {"data": [source]}}))
 
 
-def test_dev_triplets_are_of_their_split_and_ranked_among_all_memories(tables, triplets):
-    source = {"path": str(triplets), "format": "triplets", "dev_share": 0.3}
+@pytest.mark.parametrize("named", ["triplets", "auto"])
+def test_dev_triplets_are_of_their_split_and_ranked_among_all_memories(tables, triplets, named):
+    source = {"path": str(triplets), "format": named, "dev_share": 0.3}
     whole, dev, train = (dev_of(tables, **source, **split) for split in ({}, {"split": "dev"}, {"split": "train"}))
     assert 0 < len(dev) < len(train)
     assert sorted(e.query for e in dev + train) == sorted(e.query for e in whole)
@@ -70,3 +71,52 @@ def test_a_fault_in_a_later_stage_is_found_before_the_base_is_measured(tables, t
     with pytest.raises(InputError, match=message):
         train(parse_recipe(tables), tmp_path / "out", say=said.append)
     assert said == ["reading the data of all stages"]
+
+
+def pair(query="q", right="a cat", wrong="a dog", **fields):
+    labelled = [{"text": right, "label": 1, **fields}, {"text": wrong, "label": 0, **fields}]
+    return {"query": query, "candidates": labelled}
+
+
+def two_stages(tables, tmp_path, second, loss="softmax", **source):
+    """A stage that is as it should be, and one of the given files."""
+    paths = [write_jsonl(tmp_path / f"{number}.jsonl", records) for number, records in enumerate(second)]
+    data = [{"path": str(path), **(source if number else {})} for number, path in enumerate(paths)]
+    stages = [{"name": "one"}, {"name": "two", "data": data, "loss": [{"name": loss}]}]
+    return parse_recipe({**tables, "stage": stages})
+
+
+@pytest.mark.parametrize(
+    ("second", "loss", "message"),
+    [
+        ([[pair()], [pair(right="a dog", wrong="x")]], "softmax", "data: contradictory labels for one pair"),
+        ([[pair()]], "kl", "distillation needs a `teacher_score`"),
+        ([[pair(teacher_score=1.0, weight=2)]], "margin-mse", "margin-mse takes no weights"),
+        ([[{"query": "q", "candidates": [{"text": "a", "label": 1}]}]], "softmax", "data: no example has both"),
+        ([[{"query": "q", "candidates": [{"text": "a", "label": 0}]}]], "bce", "data: every label is 0"),
+    ],
+)
+def test_what_a_later_stage_would_stop_at_is_found_first(tables, tmp_path, second, loss, message):
+    with pytest.raises(InputError, match=message):
+        check_data(two_stages(tables, tmp_path, second, loss))
+
+
+def test_what_is_mined_is_not_asked_for_beforehand(tables, tmp_path):
+    only_right = [{"query": f"q{n}", "candidates": [{"text": f"text {n}", "label": 1}]} for n in range(4)]
+    check_data(two_stages(tables, tmp_path, [[pair()], only_right], negatives={"count": 1}))
+
+
+def test_drop_cures_what_the_stage_would_stop_at(tables, tmp_path):
+    later = [{**pair(right="a fox", wrong="a cat"), "query_time": "2020"}, {**pair("r"), "query_time": "2021"}]
+    recipe = two_stages(tables, tmp_path, [[pair()], later], contradictions="drop")
+    check_data(recipe)
+    found = stage_examples(recipe.stage[1], recipe)
+    assert [[memory.text for memory in e.memories] for e in found] == [
+        ["a cat", "a dog"],
+        ["a fox"],
+        ["a cat", "a dog"],
+    ]
+    inside = [pair(), {**pair(right="a fox", wrong="a cat"), "query_time": "2020"}]
+    check_data(two_stages(tables, tmp_path, [[pair("other")], inside], contradictions="drop"))
+    with pytest.raises(InputError, match='contradictions = "drop" for that source'):
+        check_data(two_stages(tables, tmp_path, [[pair("other")], inside]))

@@ -107,9 +107,13 @@ def test_ctrl_c_saves_and_says_how_to_go_on(long_tables, tmp_path, unbroken):
     with pytest.raises(InterruptedTrainingError, match=r"saved at step 5 of 12 \(stage one\)"):
         train(parse_recipe(long_tables), output, report=interrupt_at(5))
     assert [path.name for path in checkpoints(output)] == ["checkpoint-3", "checkpoint-5"]
+    assert json.loads((output / "checkpoints" / "clock.json").read_text())["seconds"] > 0
+    (output / "checkpoints" / "clock.json").write_text('{"seconds": 7200}')
 
-    train(parse_recipe(long_tables), output, resume=True)
+    resumed = train(parse_recipe(long_tables), output, resume=True)
     assert_same(unbroken, weights(output))
+    assert resumed.manifest.recipe["seconds"] > 7200
+    assert "In 12" in (output / "README.md").read_text(encoding="utf-8")
 
 
 def test_stopped_where_patience_ends_it_does_not_train_on(tables, tmp_path):

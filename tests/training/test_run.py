@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from mnemorank.data.records import read_lists, write_lists
 from mnemorank.errors import InputError, MnemorankError
 from mnemorank.manifest import Calibration, FirstStage, Manifest, Windows
 from mnemorank.model import Scored
+from mnemorank.training.base import positions_of
 from mnemorank.training.loading import parse_recipe
 from mnemorank.training.run import train
 from tests.training.conftest import write_jsonl
@@ -195,6 +197,14 @@ def test_frozen_parts_stay(tables, tmp_path, tiny_bert):
         train(parse_recipe(tables), tmp_path / "other")
 
 
+@pytest.mark.parametrize("frozen", [{"freeze_layers": 1}, {"freeze_embeddings": True}])
+def test_frozen_parts_do_not_go_with_lora(tables, tmp_path, frozen):
+    tables["model"] |= frozen
+    tables["lora"] = {"r": 4}
+    with pytest.raises(InputError, match=rf"model\.{next(iter(frozen))}: does not go with lora"):
+        train(parse_recipe(tables), tmp_path / "out")
+
+
 def test_a_loss_that_is_not_a_number_stops_and_says_where(tables, tmp_path, train_lists):
     records = [json.loads(line) for line in train_lists.read_text().splitlines()]
     for record in records:
@@ -303,6 +313,12 @@ def test_more_positions_than_the_base_has(tables, tmp_path):
     tables["model"]["max_length"] = 512
     with pytest.raises(InputError, match=r"model\.max_length: 512 is more than the base's 128 positions"):
         train(parse_recipe(tables), tmp_path / "out")
+
+
+@pytest.mark.parametrize(("kind", "positions"), [("roberta", 512), ("mpnet", 512), ("bert", 514), ("x", None)])
+def test_positions_behind_the_padding_tokens_are_not_counted(kind, positions):
+    stated = {} if positions is None else {"max_position_embeddings": 514}
+    assert positions_of(SimpleNamespace(model_type=kind, **stated)) == positions
 
 
 def test_the_recipe_says_how_the_pipeline_runs_the_model(tables, tmp_path):

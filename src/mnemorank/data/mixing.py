@@ -130,7 +130,7 @@ def read_examples(path: Path, format: str = "auto", contradictions: str = "error
     :param contradictions: `error`, or `drop` to leave such a memory out where it is called wrong.
     """
     if format == "auto":
-        format = _format_of(path)
+        format = format_of(path)
     is_empty = True
     found = _read(path, format)
     for example in _checked(found, path) if contradictions == "error" else _without_contradictions(found):
@@ -150,7 +150,8 @@ def _read(path: Path, format: str) -> Iterator[Example]:
     return loaders[format].read(path)
 
 
-def _format_of(path: Path) -> str:
+def format_of(path: Path) -> str:
+    """Which of our formats a file is in, told by its first record."""
     for where, record in read_json_lines(path):
         for key, name in (("candidates", "lists"), ("positive", "triplets"), ("label", "graded")):
             if key in record:

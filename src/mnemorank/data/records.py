@@ -14,6 +14,7 @@ from mnemorank.memory import Memory
 from mnemorank.moment import Moment
 
 MOST_WEIGHT = 1000.0
+GRADED_RELEVANT_FROM = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +101,7 @@ def example_of(record: Mapping[str, Any], where: str, default_id: str) -> Exampl
         source=record.get("source"),
         kind=record.get("kind"),
         answerable=record.get("answerable", True) is not False,
+        relevant_from=_relevant_from(record, where),
     )
 
 
@@ -124,20 +126,29 @@ def triplet_examples(triplets: Iterable[Triplet]) -> Iterator[Example]:
 
 
 def read_graded(path: Path) -> Iterator[Example]:
-    """Graded pairs (`query`, memory fields, `label`, `group`), gathered into one example a query, in file order.
+    """Graded pairs (`query`, memory fields, `label`, `group`), gathered into one example a question, in file order.
 
-    A teacher's .2 says "on topic, no answer": such pairs weigh in NDCG but are not relevant in MAP.
+    The same words in another `group` or at another `query_time` are another question. A teacher's .2 says "on topic,
+    no answer": such pairs weigh in NDCG but are not relevant in MAP.
     """
-    gathered: dict[str, list[Candidate]] = {}
-    groups: dict[str, str | None] = {}
+    gathered: dict[tuple[str, str, Moment | None], list[Candidate]] = {}
     for where, record in read_json_lines(path):
         query = text_of(record, "query", where)
-        fields = {key: value for key, value in record.items() if key not in ("query", "group", "label")}
-        gathered.setdefault(query, []).append(Candidate(Memory.of(fields, where=where), label_of(record, where)))
-        groups.setdefault(query, record.get("group"))
-    for number, (query, candidates) in enumerate(gathered.items()):
-        group = groups[query] or query
-        yield Example(str(number), query, tuple(candidates), group=group, source="graded", relevant_from=0.5)
+        time = record.get("query_time")
+        asked = _moment(time, f"{where}: query_time") if time else None
+        item = {key: value for key, value in record.items() if key not in ("query", "query_time", "group")}
+        key = query, str(record.get("group") or query), asked
+        gathered.setdefault(key, []).append(_candidate(item, where))
+    for number, ((query, group, asked), candidates) in enumerate(gathered.items()):
+        yield Example(
+            str(number),
+            query,
+            tuple(candidates),
+            query_time=asked,
+            group=group,
+            source="graded",
+            relevant_from=GRADED_RELEVANT_FROM,
+        )
 
 
 def write_lists(examples: Iterable[Example], path: Path) -> None:
@@ -145,6 +156,16 @@ def write_lists(examples: Iterable[Example], path: Path) -> None:
     with path.open("w", encoding="utf-8") as stream:
         for example in examples:
             stream.write(json.dumps(example_record(example), ensure_ascii=False) + "\n")
+
+
+def write_graded(examples: Iterable[Example], path: Path) -> None:
+    """Write examples as graded pairs, such as a teacher's for the recipe `lychee`; `read_graded` gathers them again."""
+    with path.open("w", encoding="utf-8") as stream:
+        for example in examples:
+            whole = example_record(example)
+            asked = {key: whole[key] for key in ("query", "query_time", "group") if key in whole}
+            for candidate in whole["candidates"]:
+                stream.write(json.dumps({**asked, **candidate}, ensure_ascii=False) + "\n")
 
 
 def text_of(record: Mapping[str, Any], key: str, where: str) -> str:
@@ -175,6 +196,13 @@ def _weight_of(record: Mapping[str, Any], where: str) -> float:
     return float(weight)
 
 
+def _relevant_from(record: Mapping[str, Any], where: str) -> float:
+    value = record.get("relevant_from", 0.0)
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
+        raise InputError(f"{where}: relevant_from: expected a number from 0 to 1, got {value!r:.60}")
+    return float(value)
+
+
 def _moment(value: object, where: str) -> Moment:
     try:
         return Moment.parse(value)
@@ -192,6 +220,7 @@ def example_record(example: Example) -> dict[str, Any]:
         "source": example.source,
         "kind": example.kind,
         "answerable": None if example.answerable else False,
+        "relevant_from": example.relevant_from or None,
         "candidates": [_candidate_record(candidate) for candidate in example.candidates],
     }
     return {key: value for key, value in record.items() if value is not None}

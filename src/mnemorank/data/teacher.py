@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
-from mnemorank.data.records import Candidate, Example
+from mnemorank.data.records import GRADED_RELEVANT_FROM, Example
 from mnemorank.data.teacher_cache import GradeCache, pair_key
 from mnemorank.data.teacher_prompt import GRADES, PROMPT, request_body
 from mnemorank.errors import InputError, MnemorankError
@@ -116,7 +116,8 @@ class Teacher:
     ) -> list[Example]:
         """The examples with the teacher's grades as labels.
 
-        Candidates of the tier are graded; of the others, those already labelled right are kept as they are.
+        Candidates of the tier are graded; of the others, those already labelled right are kept as they are. From a
+        grade of .5 they count as relevant. `write_graded` and `write_lists` keep all of it.
 
         :param tier: first and last rank of the first stage that is graded: the middle is where a teacher is worth it.
         :param on_graded: told how many pairs were graded, after each request.
@@ -207,8 +208,8 @@ class Teacher:
             data = answer.json()
             usage = data.get("usage") or {}
             with self._lock:
-                self.cost.input_tokens += int(usage.get("prompt_tokens", 0))
-                self.cost.output_tokens += int(usage.get("completion_tokens", 0))
+                self.cost.input_tokens += int(usage.get("prompt_tokens") or 0)
+                self.cost.output_tokens += int(usage.get("completion_tokens") or 0)
             listed = json.loads(data["choices"][0]["message"]["content"])["grades"]
             grades = {int(entry["memory"]): float(entry["grade"]) for entry in listed}
         except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
@@ -257,11 +258,11 @@ def mid_tier(example: Example, first: int, last: int) -> list[int]:
 def _labelled(example: Example, positions: Sequence[int], grades: Sequence[float]) -> Example:
     graded = dict(zip(positions, grades, strict=True))
     kept = [
-        Candidate(candidate.memory, graded.get(position, candidate.label))
+        replace(candidate, label=graded.get(position, candidate.label))
         for position, candidate in enumerate(example.candidates)
         if position in graded or candidate.label > 0
     ]
-    return replace(example, candidates=tuple(kept))
+    return replace(example, candidates=tuple(kept), pairs=(), relevant_from=GRADED_RELEVANT_FROM)
 
 
 def _retry_after(answer: Answer) -> float:

@@ -29,6 +29,7 @@ from mnemorank.export.quantize import int8_dynamic, int8_static
 from mnemorank.export.sample import sample_examples
 from mnemorank.export.weights import Grid
 from mnemorank.scorers.torch_loading import load_tokenizing
+from mnemorank.training.base import positions_of
 from mnemorank.training.checkpoints import whole_folder
 
 __all__ = ["KINDS", "Exported", "Parity", "ParityError", "export"]
@@ -169,11 +170,9 @@ def _with_dev(parity: Parity, manifest: Manifest, folder: Path, plain: Path, dev
 
 def _fitting(artefact: Artefact, config: Any) -> Artefact:
     """The artefact with a length that the model has positions for; an adapter's folder does not say."""
-    positions = getattr(config, "max_position_embeddings", None)
-    if not isinstance(positions, int) or positions < 1:
+    positions = positions_of(config)
+    if positions is None:
         return artefact
-    if config.model_type in ("roberta", "xlm-roberta", "camembert"):
-        positions -= 2  # theirs start behind the padding token's
     length = min(artefact.manifest.max_length, positions)
     return replace(artefact, manifest=replace(artefact.manifest, max_length=length))
 

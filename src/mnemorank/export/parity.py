@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -78,10 +79,14 @@ class Parity:
 
     def check(self, tolerance: float) -> None:
         """:param tolerance: by how much the dev metric may fall."""
-        if self.graph_difference > GRAPH_TOLERANCE:
+        if not self.graph_difference <= GRAPH_TOLERANCE:  # a difference that is not a number has not passed
             raise ParityError(
                 f"the ONNX graph differs from the torch model by {self.graph_difference:.2g}, "
                 f"more than {GRAPH_TOLERANCE}"
+            )
+        if not math.isfinite(self.max_difference):
+            raise ParityError(
+                "the quantized graph gives scores that are not numbers; nothing was written. Quantize less"
             )
         if self.metric_before is None or self.metric_after is None:
             return

@@ -24,6 +24,8 @@ _TOKENIZER_FILES = (
     "vocab.txt",
     "vocab.json",
 )
+# Their positions start behind the padding token's, the second of the table.
+_BEHIND_PADDING = ("roberta", "xlm-roberta", "xlm-roberta-xl", "camembert", "mpnet")
 
 
 @dataclass(slots=True)
@@ -58,10 +60,18 @@ def load_base(table: ModelTable, seed: int) -> Base:
         model.config.pad_token_id = tokenizer.pad_token_id
     if table.special_tokens:
         _add_tokens(model, tokenizer, table.special_tokens)
-    positions = getattr(model.config, "max_position_embeddings", None)
-    if isinstance(positions, int) and table.max_length > positions:
+    positions = positions_of(model.config)
+    if positions is not None and table.max_length > positions:
         raise InputError(f"model.max_length: {table.max_length} is more than the base's {positions} positions")
     return Base(model, tokenizer, path, fresh)
+
+
+def positions_of(config: Any) -> int | None:
+    """How many tokens a model has positions for; None where it does not say."""
+    positions = getattr(config, "max_position_embeddings", None)
+    if not isinstance(positions, int) or positions < 1:
+        return None
+    return positions - 2 if config.model_type in _BEHIND_PADDING else positions
 
 
 def base_path(name: str) -> Path:

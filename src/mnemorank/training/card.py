@@ -77,7 +77,7 @@ def _results(recipe: Recipe, results: Results | None) -> str:
         lexical, base, trained, gain = results.row(name)
         cells = (name, *map(format_interval, (lexical, base, trained, gain.difference)), f"{gain.p:.3f}")
         rows.append(f"| {' | '.join(cells)} |")
-    chosen = f"The best checkpoint by {recipe.dev.measure} on these questions was kept, so they flatter it a little."
+    chosen = f"Of each stage the best checkpoint by {recipe.dev.measure} on these questions was kept: they flatter it."
     caution = f" {results.caution}" if results.caution else ""
     return (
         f"## Results\n\n{results.queries} dev questions, bare model without first-stage blend; 95 % bootstrap "
@@ -88,15 +88,18 @@ def _results(recipe: Recipe, results: Results | None) -> str:
 
 
 def _training(recipe: Recipe, stages: Sequence[Mapping[str, Any]], seconds: float) -> str:
-    rows = ["| stage | lists | sources | steps | loss | learning rate |", "|---|---|---|---|---|---|"]
+    rows = ["| stage | lists | left out | sources | steps | loss | learning rate |", "|---|---|---|---|---|---|---|"]
     for stage, note in zip(recipe.stage, stages, strict=True):
+        left_out = note.get("dropped", 0) + note.get("too_long", 0)
         sources = ", ".join(f"{name or 'unnamed'} {count}" for name, count in note["sources"].items())
         rows.append(
-            f"| {stage.name} | {note['lists']} | {sources} | {note.get('steps', '')} | {_losses(stage)} "
+            f"| {stage.name} | {note['lists']} | {left_out} | {sources} | {note.get('steps', '')} | {_losses(stage)} "
             f"| {stage.learning_rate:g} |"
         )
     long = sum(int(note["windowed"]) for note in stages)
     extra = f" {long} memories longer than the input were read by their best window." if long else ""
+    if any(note.get("dropped") or note.get("too_long") for note in stages):
+        extra += " Left out: lists in which nothing differs in label, and questions too long for the input."
     return f"## Training\n\nIn {seconds / 60:.1f} minutes, seed {recipe.seed}.{extra}\n\n" + "\n".join(rows) + "\n"
 
 

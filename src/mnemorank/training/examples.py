@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from mnemorank.data.distill import teacher_score
@@ -61,15 +61,25 @@ def prepare(examples: Sequence[Example], model: Model, *, ranking: bool) -> Read
     for example in examples:
         ready, cut = _ready(example, reader)
         windowed += cut
-        if not ready.passages or (ranking and len(set(ready.labels)) < 2):
-            dropped += 1
-        else:
+        if teaches(ready.labels, ranking=ranking):
             lists.append(ready)
+        else:
+            dropped += 1
+    check_teaching([ready.labels for ready in lists])
+    return ReadyData(tuple(lists), windowed, dropped)
+
+
+def teaches(labels: Sequence[float], *, ranking: bool) -> bool:
+    """Whether a list of such labels has something to teach."""
+    return len(set(labels)) > 1 if ranking else len(labels) > 0
+
+
+def check_teaching(lists: Sequence[Sequence[float]]) -> None:
+    """Stop where the labels of all lists leave nothing to learn."""
     if not lists:
         raise InputError("data: no example has both a relevant and an irrelevant candidate; there is nothing to learn")
-    if not any(label > 0 for ready in lists for label in ready.labels):
+    if not any(label > 0 for labels in lists for label in labels):
         raise InputError("data: every label is 0; there is nothing to learn")
-    return ReadyData(tuple(lists), windowed, dropped)
 
 
 def that_fit(examples: Sequence[Example], writer: InputWriter, say: Callable[[str], None], what: str) -> list[Example]:
@@ -96,6 +106,25 @@ def _fits(query: str, writer: InputWriter) -> bool:
     return True
 
 
+def without_contradictions(examples: Sequence[Example], format_name: str, sources: Collection[str]) -> list[Example]:
+    """The examples, those of the sources without what they call wrong and any calls right, as the model reads it."""
+    if not sources:
+        return list(examples)
+
+    def read(example: Example, candidate: Candidate) -> tuple[str, str]:
+        return example.query, format_memory(candidate.memory, format_name)
+
+    right = {read(e, candidate) for e in examples for candidate in e.candidates if candidate.label == 1}
+    kept: list[Example] = []
+    for example in examples:
+        if example.source in sources:
+            own = tuple(c for c in example.candidates if c.label > 0 or read(example, c) not in right)
+            # The positions that `pairs` names hold only where nothing was left out.
+            example = example if len(own) == len(example.candidates) else replace(example, candidates=own, pairs=())
+        kept.append(example)
+    return [example for example in kept if example.candidates]
+
+
 def check_labels(examples: Iterable[Example], format_name: str) -> None:
     """Stop at a pair that is labelled relevant in one place and irrelevant in another, as the model would read it."""
     seen: dict[tuple[str, str], tuple[float, str]] = {}
@@ -106,7 +135,8 @@ def check_labels(examples: Iterable[Example], format_name: str) -> None:
             if abs(label - candidate.label) >= 1:
                 raise InputError(
                     f"data: contradictory labels for one pair: query {example.query!r:.80}, text {text!r:.80} is "
-                    f"labelled {label:g} in {where} and {candidate.label:g} in {_where(example)}"
+                    f"labelled {label:g} in {where} and {candidate.label:g} in {_where(example)}; mend the data, or "
+                    'leave it out where it is wrong with contradictions = "drop" for that source'
                 )
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from mnemorank.data.distill import teacher_score
+from mnemorank.data.records import Candidate
 from mnemorank.training.batches import DrawnList
 from mnemorank.training.losses import Loss, ScoredLists, losses
 from mnemorank.training.network import Network
@@ -27,6 +30,23 @@ def check_losses(tables: Sequence[LossTable], where: str = "loss") -> list[tuple
         )
         for i, table in enumerate(tables)
     ]
+
+
+def check_candidates(candidates: Sequence[Candidate], tables: Sequence[LossTable]) -> None:
+    """Stop where a loss lacks a teacher's score or has no place for a weight, as it would in its first batch."""
+    scores = [teacher_score(candidate) for candidate in candidates]
+    batch = ScoredLists(
+        torch.zeros(len(candidates)),
+        torch.tensor([candidate.label for candidate in candidates]),
+        (len(candidates),),
+        torch.tensor([math.nan if score is None else score for score in scores]),
+        torch.tensor([candidate.weight for candidate in candidates]),
+    )
+    for loss, _, _ in check_losses(tables):
+        if not loss.takes_weights:
+            batch.check_unweighted(loss.name)
+        if loss.needs_teacher:
+            batch.taught()
 
 
 def ranks_only(tables: Sequence[LossTable]) -> bool:

@@ -13,19 +13,21 @@ from mnemorank.errors import InputError
 from mnemorank.training.recipe import ModelTable, Stage
 
 _LAYER = re.compile(r"\blayers?\.(\d+)\.|\bh\.(\d+)\.")
+_POSITIONS = ("position_embeddings", "embed_positions", "wpe")
 _FLOOR = 0.03
 
 
 def freeze(model: nn.Module, table: ModelTable) -> None:
     """Take the recipe's frozen parts out of training."""
     depth = layer_count(model)
-    if table.freeze_layers >= depth > 0:
+    if table.freeze_layers and table.freeze_layers >= depth:
         raise InputError(
             f"model.freeze_layers: {table.freeze_layers} leaves none of the base's {depth} layers to train"
         )
+    tables = _embedding_tables(model) if table.freeze_embeddings else set()
     for name, parameter in model.named_parameters():
         layer = layer_of(name)
-        if (layer is not None and layer < table.freeze_layers) or (table.freeze_embeddings and _is_table(name)):
+        if (layer is not None and layer < table.freeze_layers) or name in tables:
             parameter.requires_grad = False
 
 
@@ -90,5 +92,16 @@ def _factor(name: str, depth: int, stage: Stage, is_new: bool) -> float:
     return float(stage.layer_decay**depth) if "embed" in name else 1.0
 
 
-def _is_table(name: str) -> bool:
-    return "word_embeddings" in name or "position_embeddings" in name or "embed_tokens" in name
+def _embedding_tables(model: Any) -> set[str]:
+    """The word embeddings, as the model itself names them, and those of positions."""
+    try:
+        words = {id(parameter) for parameter in model.get_input_embeddings().parameters()}
+    except (AttributeError, NotImplementedError):
+        raise InputError(
+            "model.freeze_embeddings: the base does not say which are its embeddings; leave it out"
+        ) from None
+    return {
+        name
+        for name, parameter in model.named_parameters()
+        if id(parameter) in words or any(part in _POSITIONS for part in name.split("."))
+    }

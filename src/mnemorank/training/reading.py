@@ -6,25 +6,48 @@ import random
 from dataclasses import replace
 
 from mnemorank.data.benchmarks import loaders
-from mnemorank.data.mixing import load_mix, load_source, own_part, read_examples
+from mnemorank.data.mixing import format_of, load_mix, own_part, read_examples
 from mnemorank.data.negatives import Mining, open_retriever
 from mnemorank.data.records import Example
 from mnemorank.errors import InputError
 from mnemorank.evaluation.measures import Judged
-from mnemorank.training.recipe import Recipe, Source
+from mnemorank.training.examples import check_labels, check_teaching, teaches, without_contradictions
+from mnemorank.training.objective import check_candidates, ranks_only
+from mnemorank.training.recipe import Recipe, Source, Stage
 
 
 def check_data(recipe: Recipe) -> None:
-    """Read the data of all stages, so that a fault in the last is found before the first is trained."""
-    seen: set[tuple[object, ...]] = set()
+    """Read the data of all stages, so that a fault in the last is found before the first is trained.
+
+    Only what mining would add is not looked at.
+    """
+    seen: list[object] = []
     for stage in recipe.stage:
         for source in stage.data:
             if source.negatives is not None:
                 open_retriever(Mining.of(source.negatives, f"{source.path}: negatives").retriever)
-            read_as = (source.path, source.format, source.split, source.dev_share, source.contradictions)
-            if read_as not in seen:
-                load_source(source)
-            seen.add(read_as)
+        read_as = stage.data, stage.loss
+        if read_as not in seen:
+            _check_stage(stage, recipe)
+        seen.append(read_as)
+
+
+def stage_examples(stage: Stage, recipe: Recipe) -> list[Example]:
+    """The examples of a stage, without what a source with `contradictions = "drop"` calls wrong and any calls right."""
+    dropping = {source.name or source.path.name for source in stage.data if source.contradictions == "drop"}
+    return without_contradictions(load_mix(stage.data, recipe.seed), recipe.model.format, dropping)
+
+
+def _check_stage(stage: Stage, recipe: Recipe) -> None:
+    is_mined = any(source.negatives is not None for source in stage.data)
+    once = tuple(replace(source, negatives=None, weight=min(source.weight, 1.0)) for source in stage.data)
+    examples = stage_examples(replace(stage, data=once), recipe)
+    check_labels(examples, recipe.model.format)
+    filled = [[c for c in example.candidates if c.memory.text.strip()] for example in examples]
+    if not is_mined:
+        filled = [own for own in filled if teaches([c.label for c in own], ranking=ranks_only(stage.loss))]
+        check_teaching([[c.label for c in own] for own in filled])
+    check_candidates([c for own in filled for c in own], stage.loss)
 
 
 def dev_examples(recipe: Recipe) -> list[Example]:
@@ -41,9 +64,9 @@ def dev_examples(recipe: Recipe) -> list[Example]:
 
 def _dev_source(source: Source, seed: int) -> list[Example]:
     """Triplets are measured R0's way, each query against all memories of the file; the rest as it is trained on."""
-    if source.format != "triplets":
+    if (format_of(source.path) if source.format == "auto" else source.format) != "triplets":
         return load_mix([source], seed)
-    for _ in read_examples(source.path, source.format, source.contradictions):
+    for _ in read_examples(source.path, "triplets", source.contradictions):
         pass  # contradictions are looked for here: the loader below takes a memory that is right anywhere for right
     pooled = [replace(e, source=source.name) for e in loaders["triplets"].read(source.path)]
     examples = own_part(pooled, source)

@@ -12,6 +12,7 @@ from typing import Any
 
 from mnemorank.errors import InputError
 from mnemorank.manifest import sha256
+from mnemorank.training.base import base_path
 from mnemorank.training.recipe import Recipe, Source
 
 _PACKAGES = ("mnemorank", "torch", "transformers", "sentence-transformers", "peft", "torchao", "tokenizers", "numpy")
@@ -24,6 +25,7 @@ def run_record(recipe: Recipe) -> dict[str, Any]:
         "tables": recipe.tables,
         "seed": recipe.seed,
         "data": data_hashes(recipe),
+        "base": base_hashes(recipe),
         "versions": versions(),
         "commit": commit(),
     }
@@ -39,6 +41,13 @@ def data_hashes(recipe: Recipe) -> list[dict[str, str]]:
             name = source.name or source.path.name
             seen[use, source.path] = {"use": use, "name": name, "sha256": _hash(source)}
     return list(seen.values())
+
+
+def base_hashes(recipe: Recipe) -> dict[str, str]:
+    """The files with the base's weights."""
+    folder = base_path(recipe.model.base)
+    found = sorted(folder.glob("*.safetensors")) or sorted(folder.glob("*.bin"))
+    return {path.name: sha256(path) for path in found}
 
 
 def versions() -> dict[str, str]:

@@ -63,7 +63,6 @@ def train(
     say = say or (lambda _: None)
     check(recipe)
     run = open_run(recipe, output, resume)
-    started = time.monotonic()
     if recipe.threads:
         torch.set_num_threads(recipe.threads)
     dev = dev_examples(recipe)
@@ -86,15 +85,16 @@ def train(
     reader = model_in_training(network, writer, manifest)
     start = _base_weights(network, base) if recipe.average.with_base else {}
     with stop_on_signals() as stop:
-        course = Course(recipe, network, reader, writer, run.folder, dev, stop, base.fresh, report, say, measuring)
+        course = Course(
+            recipe, network, reader, writer, run.folder, dev, stop, base.fresh, report, say, measuring, run.clock
+        )
         run_stages(course)
     if start:
         put_weights(network, mix(trainable(network), start, recipe.average.with_base))
     grid = convert(model, recipe.qat) if recipe.qat else None
-    seconds = time.monotonic() - started
     if dev:
         say(f"measuring the result on {_extent(dev)}")
-    outcome = _finish(recipe, output, run, course, base, manifest, before, grid, seconds)
+    outcome = _finish(recipe, output, run, course, base, manifest, before, grid)
     shutil.rmtree(run.folder)
     return outcome
 
@@ -112,6 +112,11 @@ def check(recipe: Recipe) -> None:
         )
     if recipe.lora and recipe.average.with_base:
         raise InputError("average.with_base: does not go with lora, which leaves the base as it is")
+    for name in ("freeze_layers", "freeze_embeddings"):
+        if recipe.lora and getattr(recipe.model, name):
+            raise InputError(
+                f"model.{name}: does not go with lora, which freezes the base's own weights; leave one out"
+            )
     if recipe.model.freeze_embeddings and recipe.model.special_tokens:
         raise InputError("model.freeze_embeddings: would leave the special_tokens untrained")
 
@@ -163,9 +168,9 @@ def _finish(
     manifest: Manifest,
     before: Mapping[str, Floats],
     grid: Grid | None,
-    seconds: float,
 ) -> Outcome:
     results = None
+    seconds = run.clock.seconds
     leaked = {question for note in course.notes for question in note.pop("leaked", ())}
     record = {**run.record, "stages": course.notes, "seconds": round(seconds)}
     if course.dev:

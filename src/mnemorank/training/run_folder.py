@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,12 +17,32 @@ from mnemorank.training.recipe import Recipe
 from mnemorank.training.record import run_record
 
 CHECKPOINTS = "checkpoints"
+_CLOCK = "clock.json"
+
+
+class Clock:
+    """The seconds of a run over all its sittings, each up to its last `keep`."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._started = path, time.monotonic()
+        self._before = float(json.loads(path.read_text(encoding="utf-8"))["seconds"]) if path.exists() else 0.0
+
+    @property
+    def seconds(self) -> float:
+        return self._before + time.monotonic() - self._started
+
+    def keep(self) -> None:
+        text = json.dumps({"seconds": self.seconds})
+        write_whole(self._path, lambda partial: partial.write_text(text, encoding="utf-8"))
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
+    """:param record: of when the run began; what it goes on with, where that differs, is `resumed_with`."""
+
     folder: Path
     record: Mapping[str, Any]
+    clock: Clock
 
 
 def open_run(recipe: Recipe, output: Path, resume: bool) -> Run:
@@ -30,7 +51,7 @@ def open_run(recipe: Recipe, output: Path, resume: bool) -> Run:
         raise InputError(f"{output}: is the base of the recipe; choose another --output")
     folder = output / CHECKPOINTS
     record = run_record(recipe)
-    now = {"recipe": recipe.to_dict(), "data": record["data"]}
+    now = {"recipe": recipe.to_dict(), "data": record["data"], "base": record["base"]}
     path = folder / "run.json"
     if not path.exists() or not (resume or _has_begun(folder)):
         if resume:
@@ -39,15 +60,23 @@ def open_run(recipe: Recipe, output: Path, resume: bool) -> Run:
             raise InputError(f"{output}: holds a finished model already; choose another --output or delete it")
         _check_free(output, path)
         shutil.rmtree(folder, ignore_errors=True)  # what another recipe left, such as its base's scores
-        write_whole(path, lambda partial: partial.write_text(json.dumps(now), encoding="utf-8"))
-        return Run(folder, record)
+        text = json.dumps({**now, "record": record})
+        write_whole(path, lambda partial: partial.write_text(text, encoding="utf-8"))
+        return Run(folder, record, Clock(folder / _CLOCK))
     if not resume:
         raise InputError(f"{output}: holds an unfinished run; --resume goes on with it, or delete {folder}")
     then = json.loads(path.read_text(encoding="utf-8"))
-    differing = _first_difference(then, json.loads(json.dumps(now)))
+    noted = [key for key in now if key in then]  # a run of an earlier version noted less
+    differing = _first_difference({key: then[key] for key in noted}, json.loads(json.dumps({k: now[k] for k in noted})))
     if differing:
         raise InputError(f"--resume: {differing} is not what it was when the run began; start anew in another --output")
-    return Run(folder, record)
+    return Run(folder, _begun(then.get("record", record), record), Clock(folder / _CLOCK))
+
+
+def _begun(then: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
+    """The record of when the run began, and with what it goes on where that is something else."""
+    other = {key: now[key] for key in ("versions", "commit") if now[key] != then[key]}
+    return {**then, "resumed_with": other} if other else dict(then)
 
 
 def _is_folder(name: str, output: Path) -> bool:

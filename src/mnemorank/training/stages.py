@@ -9,7 +9,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from mnemorank.data.mixing import load_mix
+from transformers import TrainerCallback
+
 from mnemorank.data.records import Example
 from mnemorank.data.splits import find_leaks
 from mnemorank.model import Model
@@ -23,7 +24,9 @@ from mnemorank.training.measuring import measure_model
 from mnemorank.training.network import Network
 from mnemorank.training.objective import ranks_only
 from mnemorank.training.progress import Report, Reporting, Say
+from mnemorank.training.reading import stage_examples
 from mnemorank.training.recipe import Recipe, Stage
+from mnemorank.training.run_folder import Clock
 from mnemorank.training.trainer import StageTrainer
 
 
@@ -47,6 +50,7 @@ class Course:
     report: Report | None
     say: Say
     measuring: float
+    clock: Clock
     notes: list[dict[str, Any]] = field(default_factory=list)
 
 
@@ -60,15 +64,20 @@ def run_stages(course: Course) -> None:
             course.notes.append(json.loads(note.read_text(encoding="utf-8")))
             continue
         course.say(f"{stage.name}: reading {', '.join(source.name or source.path.name for source in stage.data)}")
-        found = load_mix(stage.data, course.recipe.seed)
+        found = stage_examples(stage, course.recipe)
         examples = that_fit(found, course.writer, course.say, stage.name)
         ready = prepare(examples, course.model, ranking=ranks_only(stage.loss))
+        if ready.dropped:
+            why = "nothing differs in label" if ranks_only(stage.loss) else "no text"
+            course.say(f"{stage.name}: left out {ready.dropped} of {len(examples)} lists: {why}")
         leaked = _leaked(examples, course.dev)
         if leaked:
             course.say(f"{stage.name}: {len(leaked)} of {len(course.dev)} dev questions resemble a training question")
         course.notes.append(_note(stage, ready) | {"leaks": len(leaked), "leaked": leaked})
         course.notes[-1]["too_long"] = len(found) - len(examples)
         _run_stage(course, number, stage, ready)
+        course.clock.keep()
+        _tell_a_fall(course)
         text = json.dumps(course.notes[-1])
         write_whole(note, lambda path, text=text: path.write_text(text, encoding="utf-8"))  # type: ignore[misc]
         write_whole(done, lambda path: save_weights(trainable(course.network), path))
@@ -95,7 +104,7 @@ def _run_stage(course: Course, number: int, stage: Stage, ready: ReadyData) -> N
         if course.dev
         else None,
         stopped=course.stop,
-        callbacks=[*reporting],
+        callbacks=[*reporting, _Keeping(course.clock)],
         fresh=course.fresh,
     )
     for callback in reporting:
@@ -106,6 +115,26 @@ def _run_stage(course: Course, number: int, stage: Stage, ready: ReadyData) -> N
         raise InterruptedTrainingError(
             f"stopped and saved at step {trainer.state.global_step} of {trainer.state.max_steps} (stage {stage.name})"
         )
+
+
+class _Keeping(TrainerCallback):
+    """Notes the time with every checkpoint."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+
+    def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self._clock.keep()
+
+
+def _tell_a_fall(course: Course) -> None:
+    """Say where a stage, at its best, is below what the one before ended with: each is kept whatever it did."""
+    if not course.dev or len(course.notes) < 2:
+        return
+    before, after = (max(score for _, score in note["dev"]) for note in course.notes[-2:])
+    if after < before:
+        name = course.notes[-1]["name"]
+        course.say(f"{name}: dev {course.recipe.dev.measure} {after:.3f} at best, below the {before:.3f} it began with")
 
 
 def _leaked(train: Sequence[Example], dev: Sequence[Example]) -> list[str]:

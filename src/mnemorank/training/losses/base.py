@@ -62,12 +62,16 @@ class ScoredLists:
 class Loss:
     """:param options: the dataclass of what a recipe may set under `loss.options`.
     :param compute: takes the batch and an instance of `options`.
+    :param takes_weights: whether it has a place for the weights of labels.
+    :param needs_teacher: whether it reads a teacher's logits.
     """
 
     name: str
     description: str
     options: type
     compute: Callable[[ScoredLists, Any], Tensor]
+    takes_weights: bool = False
+    needs_teacher: bool = False
 
 
 losses: Registry[Loss] = Registry("loss")

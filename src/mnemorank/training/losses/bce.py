@@ -28,5 +28,11 @@ def _compute(batch: ScoredLists, options: BceOptions) -> Tensor:
 
 
 losses.add(
-    Loss("bce", "binary cross-entropy on labels from 0 to 1, with pos_weight (R1, R2, R4)", BceOptions, _compute)
+    Loss(
+        "bce",
+        "binary cross-entropy on labels from 0 to 1, with pos_weight (R1, R2, R4)",
+        BceOptions,
+        _compute,
+        takes_weights=True,
+    )
 )

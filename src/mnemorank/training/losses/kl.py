@@ -23,6 +23,7 @@ class KlOptions:
 
 
 def _compute(batch: ScoredLists, options: KlOptions) -> Tensor:
+    batch.check_unweighted("kl")
     heat = options.temperature
     terms = [
         F.kl_div((ours / heat).log_softmax(0), (theirs / heat).log_softmax(0), reduction="sum", log_target=True)
@@ -31,4 +32,6 @@ def _compute(batch: ScoredLists, options: KlOptions) -> Tensor:
     return torch.stack(terms).mean() * heat**2
 
 
-losses.add(Loss("kl", "KL divergence from the teacher's softmax over the list", KlOptions, _compute))
+losses.add(
+    Loss("kl", "KL divergence from the teacher's softmax over the list", KlOptions, _compute, needs_teacher=True)
+)

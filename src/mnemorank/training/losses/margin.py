@@ -25,4 +25,6 @@ def _compute(batch: ScoredLists, options: MarginOptions) -> Tensor:
     return (missed * batch.weights[better] * batch.weights[worse]).mean()
 
 
-losses.add(Loss("margin", "max(0, margin − s⁺ + s⁻) over pairs of a list (R0)", MarginOptions, _compute))
+losses.add(
+    Loss("margin", "max(0, margin − s⁺ + s⁻) over pairs of a list (R0)", MarginOptions, _compute, takes_weights=True)
+)

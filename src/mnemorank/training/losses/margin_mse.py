@@ -10,6 +10,7 @@ from mnemorank.training.losses.scored import Scored
 
 
 def _compute(batch: ScoredLists, options: NoOptions) -> Tensor:
+    batch.check_unweighted("margin-mse")
     teacher = batch.taught()
     better, worse = preferences(batch)
     if not len(better):
@@ -20,4 +21,12 @@ def _compute(batch: ScoredLists, options: NoOptions) -> Tensor:
     return result
 
 
-losses.add(Loss("margin-mse", "squared difference of margins between student and teacher", NoOptions, _compute))
+losses.add(
+    Loss(
+        "margin-mse",
+        "squared difference of margins between student and teacher",
+        NoOptions,
+        _compute,
+        needs_teacher=True,
+    )
+)

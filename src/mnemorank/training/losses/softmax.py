@@ -27,5 +27,11 @@ def _compute(batch: ScoredLists, options: NoOptions) -> Tensor:
 
 
 losses.add(
-    Loss("softmax", "−log softmax of each positive among the less relevant of its list, mean", NoOptions, _compute)
+    Loss(
+        "softmax",
+        "−log softmax of each positive among the less relevant of its list, mean",
+        NoOptions,
+        _compute,
+        takes_weights=True,
+    )
 )
