@@ -23,8 +23,6 @@ _NEVER = Moment(1)
 _COMMON_TERM = 200
 # A longer text without a stated start is a session or document, not a fact that another replaces.
 _LONGEST_FACT = 300
-# A noted fact with more that is new says the old one again at length, or something beside it.
-_NEW_WORDS = 4
 
 _ASKS_FOR_THE_PAST = re.compile(
     r"\b(?:before|previous(?:ly)?|former(?:ly)?|used to|original(?:ly)?|at first|first(?! name)|earlier|earliest|past|"
@@ -186,6 +184,4 @@ def _same_matter(a: Memory, b: Memory, bag_a: Counter[str], bag_b: Counter[str])
         return False
     if a.entities and b.entities and jaccard(a.entities, b.entities) < SAME_ENTITIES:
         return False
-    if word_cosine(bag_a, bag_b) < SAME_TEXT:
-        return False
-    return bool(a.occurred_start and b.occurred_start) or max(len(bag_a - bag_b), len(bag_b - bag_a)) <= _NEW_WORDS
+    return word_cosine(bag_a, bag_b) >= SAME_TEXT
