@@ -183,11 +183,3 @@ def test_what_may_be_many_at_once_still_has_keys_and_links():
     likes = [{"id": "1", "text": "User likes pizza", "occurred_start": "2023", "key": "food"}]
     likes += [{"id": "2", "text": "User likes sushi", "occurred_start": "2024", "key": "food"}]
     assert find_superseded([Memory.of(record) for record in likes]).stale == {0: 1}
-
-
-def test_a_noted_fact_that_says_much_else_replaces_nothing():
-    short, long = (
-        "Ann is planning an art show",
-        "Ann is planning an art show with works of six old pupils in May",
-    )
-    assert not is_replaced((short, long), "created_at")

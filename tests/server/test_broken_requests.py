@@ -125,6 +125,11 @@ def test_bodies_of_all_requests_together_are_bounded(start):
             {"query": "a", "memories": ["b", {"content": "a" * 51}]},
             "memories.1.content: has 51 characters, more than max_document_chars = 50",
         ),
+        (
+            "/v1/memories/rerank",
+            {"query": "a", "memories": [{"payload": {"text": "a" * 51}}]},
+            "memories.0.payload.text: has 51 characters",
+        ),
     ],
 )
 def test_limits_are_422_and_named(small, path, body, limit):

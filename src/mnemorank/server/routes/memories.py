@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal, TypeVar
 
 from fastapi import Request
@@ -234,10 +234,8 @@ def _check(body: MemoriesRequest, settings: Settings) -> None:
     check_instruction(body.instruction, settings)
     check_count(len(body.memories), settings, "memories")
     for position, memory in enumerate(body.memories):
-        texts = {"": memory} if isinstance(memory, str) else memory
-        for key, text in texts.items():
-            if isinstance(text, str) and len(text) > settings.max_document_chars:
-                field = f"memories.{position}" + (f".{key}" if key else "")
+        for field, text in _texts(memory, f"memories.{position}"):
+            if len(text) > settings.max_document_chars:
                 message = f"{len(text)} characters, more than max_document_chars = {settings.max_document_chars}"
                 raise Problem(422, "limit", f"{field}: has {message}", field=field)
         if isinstance(memory, dict):
@@ -246,6 +244,15 @@ def _check(body: MemoriesRequest, settings: Settings) -> None:
     if body.selection.diversity is not None and count * min(body.top_k or count, count) > MOST_COMPARISONS:
         message = f"memories times top_k may not exceed {MOST_COMPARISONS}; lower top_k or send fewer memories"
         raise Problem(422, "limit", f"selection.diversity: {message}", field="selection.diversity")
+
+
+def _texts(value: object, field: str) -> Iterator[tuple[str, str]]:
+    """All strings of a memory with their places: a text may stand in `metadata` or `payload`."""
+    if isinstance(value, str):
+        yield field, value
+    elif isinstance(value, dict):
+        for key, part in value.items():
+            yield from _texts(part, f"{field}.{key}")
 
 
 def _tenant(body: MemoriesRequest, caller: Caller) -> str | None:
