@@ -4,9 +4,9 @@
         --set memex=triplets:mrr@10:eval_70.jsonl --set sessions=longmemeval:map:lme_dev.json …
     python benchmarks/fit_pipeline.py FOLDER --scores scores.pkl --set … --choose 0.6 2.5 4
 
-Every pair is scored once by each model and kept in `--scores`. The first call prints each set's measure by weight, all weights in
-logits of the model. The second, with the weights chosen, prints calibration (each set counts alike), ECE before and
-after, and what an abstention threshold would answer and refuse: the same pools with and without what answers.
+Every pair is scored once by each model and kept in `--scores`. The first call prints each set's measure by weight, all
+weights in logits of the model. The second, with the weights chosen, prints calibration (each set counts alike), ECE
+before and after, and what a threshold would answer and refuse: the same pools with and without what answers.
 """
 
 from __future__ import annotations
