@@ -81,7 +81,7 @@ def test_a_family_whose_packages_are_missing_names_the_extra(tiny_onnx, monkeypa
     monkeypatch.setitem(sys.modules, "mnemorank.scorers.torch", None)  # importing it fails
     artefact = load_artefact(tiny_onnx)
     torch_artefact = dataclasses.replace(artefact, manifest=dataclasses.replace(artefact.manifest, family="torch"))
-    with pytest.raises(MissingExtraError, match=r"pip install 'mnemorank\[train\]'"):
+    with pytest.raises(MissingExtraError, match=r"pip install 'mnemorank\[torch\]'"):
         open_scorer(torch_artefact)
 
 
