@@ -7,6 +7,7 @@ import json
 import runpy
 import sys
 import tomllib
+from collections import defaultdict
 from pathlib import Path
 
 import numpy as np
@@ -111,20 +112,22 @@ def test_the_lists_that_mini_reads_are_those_that_its_makers_write(tmp_path, mon
     makers = Path(__file__).parents[2] / "recipes" / "mini_data"
     known = set(sys.modules)
     monkeypatch.syspath_prepend(str(makers))
+    import asked
     import dates
     import paragraphs
-    import shared
 
-    make, top = dates.make, shared.Pool.top
+    make = dates.make
     monkeypatch.setattr(dates, "make", lambda count, rng: make(1, rng))
-    monkeypatch.setattr(shared.Pool, "top", lambda pool, asked, *how: top(pool, asked, *how) if asked else [])
+    monkeypatch.setattr(asked, "read", lambda: defaultdict(list))
     monkeypatch.setattr(paragraphs, "DEV_QUESTIONS", 0)
     for name in ("lists", "2wiki", "longmemeval"):
         (tmp_path / name).mkdir()
+    (dated,) = make_lists(1, seed=1)
+    dated["candidates"] = [{**each, "occurred_start": "2026-01-01"} for each in dated["candidates"]]
     for name in ("realmem", "multihoprag"):
-        pack(tmp_path / "lists" / f"{name}.train.jsonl.gz", json.dumps(make_lists(1, seed=1)[0]) + "\n")
-    asked = {"question": "where", "answer": "there", "answer_session_ids": [], "haystack_session_ids": ["s"]}
-    rows = [{**asked, "question_id": f"{i}_abs", "haystack_sessions": [SESSION]} for i in range(9)]
+        pack(tmp_path / "lists" / f"{name}.train.jsonl.gz", json.dumps(dated) + "\n")
+    where = {"question": "where", "answer": "there", "answer_session_ids": [], "haystack_session_ids": ["s"]}
+    rows = [{**where, "question_id": f"{i}_abs", "haystack_sessions": [SESSION]} for i in range(9)]
     pack(tmp_path / "longmemeval" / "longmemeval_s_train.json.gz", json.dumps(rows))
     told = "{} is a painter who was taught by {} in a small town by the sea for many years."
     context = [["Ruby Lane", [told.format("Ruby Lane", "Max Stone"), "She paints boats and nothing but boats."]]]
