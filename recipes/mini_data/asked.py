@@ -7,16 +7,14 @@ A line is `{"about": KIND, "query": …, "of": [KEY, …]}`, the keys being thos
 
 from __future__ import annotations
 
-import gzip
 import hashlib
-import json
 import random
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from shared import Fields, MadeList, Pool
+from shared import Fields, MadeList, Pool, records
 from written import OWN, dated
 
 from mnemorank.ranking.lexical import bm25
@@ -35,9 +33,8 @@ def key(text: str) -> str:
 def read() -> dict[str, list[Asked]]:
     """What was asked, by kind."""
     found: dict[str, list[Asked]] = defaultdict(list)
-    with gzip.open(OWN / "asked.jsonl.gz", "rt", encoding="utf-8") as stream:
-        for asked in map(json.loads, stream):
-            found[asked["about"]].append(asked)
+    for asked in records(OWN / "asked.jsonl.gz"):
+        found[asked["about"]].append(asked)
     return found
 
 
@@ -71,12 +68,11 @@ def of_paragraphs(titled: Sequence[tuple[str, str]], rng: random.Random) -> dict
 def of_news(path: Path, rng: random.Random) -> list[MadeList]:
     """Wrong are passages of the same article, and of others the nearest to the question."""
     texts: dict[str, Fields] = {}
-    with gzip.open(path, "rt", encoding="utf-8") as stream:
-        for record in map(json.loads, stream):
-            texts |= {
-                each["text"]: {k: v for k, v in each.items() if k in ("text", "occurred_start")}
-                for each in record["candidates"]
-            }
+    for record in records(path):
+        texts |= {
+            each["text"]: {k: v for k, v in each.items() if k in ("text", "occurred_start")}
+            for each in record["candidates"]
+        }
     articles: dict[str, list[str]] = defaultdict(list)
     for text in texts:
         articles[text[:TITLE]].append(text)
@@ -111,13 +107,12 @@ def of_sessions(sessions: Iterable[Sequence[str]], rng: random.Random) -> list[M
 def of_memories(path: Path, rng: random.Random, wrong: int = 8) -> list[MadeList]:
     """Turns over a person's memories: wrong are those of the person noted by then, most of them near in words."""
     memories: dict[str, dict[str, Fields]] = defaultdict(dict)
-    with gzip.open(path, "rt", encoding="utf-8") as stream:
-        for record in map(json.loads, stream):
-            for each in record["candidates"]:
-                fields = {k: v for k, v in each.items() if k != "label"}
-                kept = memories[record["group"]].setdefault(key(each["text"]), fields)
-                if fields["occurred_start"] < kept["occurred_start"]:  # noted again later
-                    memories[record["group"]][key(each["text"])] = fields
+    for record in records(path):
+        for each in record["candidates"]:
+            fields = {k: v for k, v in each.items() if k != "label"}
+            kept = memories[record["group"]].setdefault(key(each["text"]), fields)
+            if fields["occurred_start"] < kept["occurred_start"]:  # noted again later
+                memories[record["group"]][key(each["text"])] = fields
     made = []
     for asked in read()["turn"]:
         person = next((own for own in memories.values() if asked["of"][0] in own), None)

@@ -1,11 +1,14 @@
-"""What the makers share: a made list, BM25 over a pool, and question words."""
+"""What the makers share: a made list, records of a file, BM25 over a pool, and question words."""
 
 from __future__ import annotations
 
+import gzip
 import hashlib
+import json
 import random
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import bm25s
@@ -25,6 +28,12 @@ class MadeList:
     def candidates(self) -> list[Fields]:
         labelled = [(memory, 1) for memory in self.right] + [(memory, 0) for memory in self.wrong]
         return [{**(m if isinstance(m, dict) else {"text": m}), "label": label} for m, label in labelled]
+
+
+def records(path: Path) -> Iterator[dict[str, Any]]:
+    """The lines of a packed file."""
+    with gzip.open(path, "rt", encoding="utf-8") as stream:
+        yield from map(json.loads, stream)
 
 
 class Pool:

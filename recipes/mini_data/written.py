@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 import random
 from collections.abc import Iterator
 from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
-from shared import Fields, MadeList
+from shared import Fields, MadeList, records
 
 from mnemorank.ranking.lexical import bm25
 
@@ -31,8 +29,7 @@ def make(rng: random.Random) -> dict[str, list[MadeList]]:
 
 
 def _read(name: str) -> Iterator[dict[str, Any]]:
-    with gzip.open(OWN / f"{name}.jsonl.gz", "rt", encoding="utf-8") as stream:
-        yield from map(json.loads, stream)
+    return records(OWN / f"{name}.jsonl.gz")
 
 
 def _questions(topic: dict[str, Any]) -> Iterator[MadeList]:
