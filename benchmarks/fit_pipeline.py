@@ -1,12 +1,13 @@
-"""Fit what a manifest says of the pipeline: first-stage weights, link weight, calibration, abstention threshold.
+"""Fit what a manifest says of the pipeline: first-stage, link and occasion weights, calibration, threshold.
 
     python benchmarks/fit_pipeline.py FOLDER --scores scores.pkl \\
         --set memex=triplets:mrr@10:eval_70.jsonl --set sessions=longmemeval:map:lme_dev.json …
     python benchmarks/fit_pipeline.py FOLDER --scores scores.pkl --set … --choose 0.6 2.5 4
 
 Every pair is scored once by each model and kept in `--scores`. The first call prints each set's measure by weight, all
-weights in logits of the model. The second, with the weights chosen, prints calibration (each set counts alike), ECE
-before and after, and what a threshold would answer and refuse: the same pools with and without what answers.
+weights in logits of the model. The second, with the weights chosen, prints each set's measure by occasion weight,
+calibration (each set counts alike), ECE before and after, and what a threshold would answer and refuse: the same pools
+with and without what answers.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from mnemorank.ranking.fuse import evidence
 Floats = NDArray[np.float64]
 WEIGHTS = (0.0, 0.3, 0.6, 1.0, 1.5, 2.5, 4.0)
 LINKS = (0.0, 2.0, 4.0)
+OCCASIONS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.7)
 THRESHOLDS = (0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5)
 # From so many terms of the query on, BM25 counts less: RealMem's turns gain by it, all other sets are indifferent.
 LONG_QUERY = 8
@@ -97,6 +99,18 @@ def weights_table(sets: dict[str, tuple[str, list[Case]]], manifest: Manifest) -
             tried = replace(manifest, calibration=Calibration(), first_stage=first, link_weight=links)
             found = [figure(cases, tried, name) for name, cases in sets.values()]
             print(f"{weight:6}  {links:5}  " + "  ".join(f"{f:12.4f}" for f in found) + f"  {np.mean(found):.4f}")
+
+
+def occasions_table(
+    sets: dict[str, tuple[str, list[Case]]], manifest: Manifest, weight: float, in_part: float, links: float
+) -> None:
+    print("occasion  " + "  ".join(f"{name:>12}" for name in sets) + "    mean")
+    first = FirstStage(weight, in_part=in_part, long_query=LONG_QUERY)
+    chosen = replace(manifest, calibration=Calibration(), first_stage=first, link_weight=links)
+    for occasion in OCCASIONS:
+        tried = replace(chosen, occasion_weight=occasion)
+        found = [figure(cases, tried, name) for name, cases in sets.values()]
+        print(f"{occasion:8}  " + "  ".join(f"{f:12.4f}" for f in found) + f"  {np.mean(found):.4f}")
 
 
 def with_evidence(case: Case, weight: float, in_part: float, keep: NDArray[np.bool_]) -> Floats:
@@ -177,6 +191,7 @@ def main() -> None:
             print(f"{name}: {len(kept[key])} questions scored", flush=True)
         sets[name] = measured, kept[key]
     if arguments.choose:
+        occasions_table(sets, model.manifest, *arguments.choose)
         fit(sets, *arguments.choose)
     else:
         weights_table(sets, model.manifest)

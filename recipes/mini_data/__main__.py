@@ -7,6 +7,10 @@ in the `lists` format: wiki, bridge, ict, title (paragraphs), lme, reply, said (
 template), passages, personas, hops (what we wrote ourselves, in `own/`), asked, asked-pairs, asked-news,
 asked-sessions, asked-turns (questions we wrote about texts of the data) and realmem (fewer wrong memories a list). The
 same seed gives the same files.
+
+    MNEMORANK_DATA=/path/to/data python recipes/mini_data /path/to/lists --hard-for MODEL
+
+adds `hard` to them: lists with the wrong memories that MODEL (a name or a folder) ranks highest.
 """
 
 from __future__ import annotations
@@ -21,6 +25,7 @@ from pathlib import Path
 import asked
 import dates
 import dialogue
+import hardest
 import narrowed
 import paragraphs
 import written
@@ -41,9 +46,16 @@ def main() -> None:
     parser.add_argument("output", type=Path)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--limit", type=int, help="the most lists of each kind, for trying it out")
+    parser.add_argument(
+        "--hard-for", metavar="MODEL", help="add the lists that are hard for a model to those made before"
+    )
     arguments = parser.parse_args()
     data = Path(os.environ["MNEMORANK_DATA"])
     arguments.output.mkdir(parents=True, exist_ok=True)
+    if arguments.hard_for:
+        hard = hardest.make(arguments.output, data, arguments.hard_for, random.Random(arguments.seed))
+        write(arguments.output, "hard", hard[: arguments.limit])
+        return
     made = {"synth": dates.make(20000, random.Random(5))}
     made |= dialogue.make(data / "longmemeval" / "longmemeval_s_train.json.gz", random.Random(arguments.seed))
     made |= written.make(random.Random(arguments.seed))

@@ -69,6 +69,7 @@ class Manifest:
     """All that is known about how to call a model. See docs/artefact.md for each field.
 
     :param link_weight: log-odds for a memory whose subject the best candidate names and the query does not.
+    :param occasion_weight: log-odds for each log-odds by which others of the same day stand above the pool.
     :param abstain_below: calibrated relevance under which the best candidate counts as "nothing relevant".
     :param files: SHA-256 of each file of the artefact.
     """
@@ -85,6 +86,7 @@ class Manifest:
     first_stage: FirstStage = FirstStage()
     windows: Windows = Windows()
     link_weight: float = 0.0
+    occasion_weight: float = 0.0
     abstain_below: float = 0.0
     quantization: str = "none"
     base: str | None = None
@@ -176,6 +178,7 @@ _CHECKS: dict[str, tuple[str, Callable[[object], bool]]] = {
     "windows.overlap": ("a number from 0 to 0.9", _number(0, 0.9)),
     "windows.most": ("a whole number from 1", _count(1)),
     "link_weight": ("a number from 0", _number(0, 1e3)),
+    "occasion_weight": ("a number from 0 to 1", _number(0, 1)),
     "abstain_below": ("a number from 0 to 1", _number(0, 1)),
     "quantization": ("a word", _text),
     "base": ("a string or null", _maybe_text),

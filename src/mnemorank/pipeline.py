@@ -21,6 +21,7 @@ from mnemorank.ranking.calibrate import log_odds, sigmoid
 from mnemorank.ranking.fuse import evidence, factors, trust_in_words
 from mnemorank.ranking.lexical import bm25
 from mnemorank.ranking.links import led_to
+from mnemorank.ranking.occasions import company
 from mnemorank.ranking.select import (
     memory_similarity,
     mmr,
@@ -96,7 +97,7 @@ class Pipeline:
         odds, parts = self._odds(scored, manifest)
         relevance = sigmoid(odds)
         multipliers = factors(self.pool, self.options.fusion, self.times.now, self.times.asked)
-        score = sigmoid(odds + parts["links"]) * np.prod(list(multipliers.values()), axis=0)
+        score = sigmoid(odds + parts["links"] + parts["occasion"]) * np.prod(list(multipliers.values()), axis=0)
         order = self._diversified(self._order(score), score, top_k)
         superseded = self._superseded(order)
         order = self._demoted(order, superseded, score)
@@ -127,7 +128,7 @@ class Pipeline:
         return find_superseded(self.pool, self.times.as_of, order[:_LOOKED_AT])
 
     def _odds(self, scored: Scored, manifest: Manifest) -> tuple[Floats, dict[str, Floats]]:
-        """Log-odds of relevance of each memory by itself, and what speaks for it: model, first stage, links."""
+        """Log-odds of relevance of each memory by itself, and all that speaks for it, what other memories tell too."""
         model_odds = log_odds(scored.raw, manifest.score_kind, manifest.calibration)
         stated = manifest.first_stage
         fusion = self.options.fusion
@@ -136,18 +137,36 @@ class Pipeline:
             weight = first_stage_weight(stated, self.query, self.pool, scored, self.options.first_stage)
         added = evidence(self.first_stage, weight, fusion.first_stage_method or stated.method)
         odds = model_odds + added
-        return odds, {"model": sigmoid(model_odds), "first_stage": added, "links": self._links(scored, odds)}
+        return odds, {
+            "model": sigmoid(model_odds),
+            "first_stage": added,
+            "links": self._links(scored, odds),
+            "occasion": self._occasion(scored, odds),
+        }
 
     def _links(self, scored: Scored, odds: Floats) -> Floats:
         """What second hops are worth, looked for among the best; 0 elsewhere."""
         weight = self.options.fusion.link_weight
-        weight = scored.manifest.link_weight if weight is None else weight
+        if weight is None:
+            # A turn of a chat names much in passing that leads nowhere.
+            trust = trust_in_words(self.query, scored.manifest.first_stage.long_query)
+            weight = scored.manifest.link_weight * trust
         result = np.zeros(len(self.pool))
         best = [i for i in np.argsort(-odds, kind="stable")[:_LOOKED_AT] if np.isfinite(odds[i])]
         if weight and best:
             texts = [self.pool[i].text for i in best]
             passages = [scored.matched[i] or self.pool[i].text for i in best]
             result[best] = weight * led_to(self.query, texts, passages, odds[best])
+        return result
+
+    def _occasion(self, scored: Scored, odds: Floats) -> Floats:
+        """What good candidates of the same day are worth to a memory; 0 where it was not scored."""
+        weight = self.options.fusion.occasion_weight
+        weight = scored.manifest.occasion_weight if weight is None else weight
+        result = np.zeros(len(self.pool))
+        known = np.flatnonzero(np.isfinite(odds))
+        if weight:
+            result[known] = weight * company([self.pool[i] for i in known], odds[known])
         return result
 
     def _order(self, score: Floats) -> list[int]:

@@ -11,13 +11,14 @@ from pathlib import Path
 import pytest
 
 from mnemorank.memory import Memory
+from mnemorank.model import Model
 
 
 @pytest.fixture
 def makers(monkeypatch):
     monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "recipes" / "mini_data"))
     yield
-    for name in ("asked", "dates", "written", "narrowed", "shared"):
+    for name in ("asked", "dates", "hardest", "written", "narrowed", "shared"):
         sys.modules.pop(name, None)
 
 
@@ -197,3 +198,26 @@ def test_a_turn_knows_only_what_was_noted_by_then(ask, tmp_path):
     assert [each["text"] for each in one.right] == ["memory 3"]
     assert one.wrong
     assert all(each["occurred_start"] <= "2026-01-12" and each["text"] != "memory 3" for each in one.wrong)
+
+
+def test_the_hardest_wrong_memories_are_those_the_model_ranks_highest(makers, tmp_path, tiny_onnx, monkeypatch):
+    import hardest
+
+    words = "cat tea boat work city rain song bread moved sleeps Ruby at Zenith Aurora".split()
+    wrong = [{"text": " ".join(words[n:] + words[:n]), "label": 0} for n in range(len(words))]
+    record = {"query": "Where does Ruby work?", "candidates": [{"text": "Ruby works at Zenith.", "label": 1}, *wrong]}
+    with gzip.open(tmp_path / "asked.jsonl.gz", "wt") as stream:
+        stream.write(json.dumps(record) + "\n")
+    monkeypatch.setattr(hardest, "ASKED_AGAIN", {"asked": 5})
+    monkeypatch.setattr(hardest, "DOUBTFUL", 1e9)
+    monkeypatch.setattr(hardest, "NEAR", len(wrong))
+    (made,) = hardest.make(tmp_path, tmp_path, str(tiny_onnx), random.Random(1))
+    model = Model.load(tiny_onnx)
+    scores = model.score(record["query"], [Memory(each["text"]) for each in wrong]).raw
+    best = sorted(range(len(wrong)), key=lambda i: -scores[i])[: hardest.KEPT]
+    assert [each["text"] for each in made.wrong] == [wrong[i]["text"] for i in best]
+    assert [each["text"] for each in made.right] == ["Ruby works at Zenith."]
+
+    monkeypatch.setattr(hardest, "KNOWN", -1e9)  # whatever the model says, it knows this list
+    monkeypatch.setattr(hardest, "KEPT_KNOWN", 0)
+    assert hardest.make(tmp_path, tmp_path, str(tiny_onnx), random.Random(1)) == []

@@ -107,7 +107,7 @@ SESSION = [
 ]
 
 
-def test_the_lists_that_mini_reads_are_those_that_its_makers_write(tmp_path, monkeypatch):
+def test_the_lists_that_mini_reads_are_those_that_its_makers_write(tmp_path, tiny_onnx, monkeypatch):
     """The makers on next to no data: what counts are the names of the files."""
     makers = Path(__file__).parents[2] / "recipes" / "mini_data"
     known = set(sys.modules)
@@ -124,7 +124,7 @@ def test_the_lists_that_mini_reads_are_those_that_its_makers_write(tmp_path, mon
         (tmp_path / name).mkdir()
     (dated,) = make_lists(1, seed=1)
     dated["candidates"] = [{**each, "occurred_start": "2026-01-01"} for each in dated["candidates"]]
-    for name in ("realmem", "multihoprag"):
+    for name in ("realmem", "multihoprag", "squad", "medquad"):
         pack(tmp_path / "lists" / f"{name}.train.jsonl.gz", json.dumps(dated) + "\n")
     where = {"question": "where", "answer": "there", "answer_session_ids": [], "haystack_session_ids": ["s"]}
     rows = [{**where, "question_id": f"{i}_abs", "haystack_sessions": [SESSION]} for i in range(9)]
@@ -135,9 +135,10 @@ def test_the_lists_that_mini_reads_are_those_that_its_makers_write(tmp_path, mon
     question = {"_id": "1", "question": "who taught Ruby", "context": context, "supporting_facts": [["Max Stone", 0]]}
     pack(tmp_path / "2wiki" / "2wikimultihop.json.gz", json.dumps([question]))
     monkeypatch.setenv("MNEMORANK_DATA", str(tmp_path))
-    monkeypatch.setattr(sys, "argv", ["mini_data", str(tmp_path / "made"), "--limit", "1"])
-    runpy.run_path(str(makers / "__main__.py"), run_name="__main__")
-    for name in {"asked", "dates", "dialogue", "narrowed", "paragraphs", "shared", "written"} - known:
+    for options in (["--limit", "1"], ["--hard-for", str(tiny_onnx)]):
+        monkeypatch.setattr(sys, "argv", ["mini_data", str(tmp_path / "made"), *options])
+        runpy.run_path(str(makers / "__main__.py"), run_name="__main__")
+    for name in {"asked", "dates", "dialogue", "hardest", "narrowed", "paragraphs", "shared", "written"} - known:
         sys.modules.pop(name, None)
 
     made = {path.name for path in (tmp_path / "made").iterdir()}

@@ -38,6 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--first-stage-weight", type=float, metavar="W", help="of the pipeline's blend (default: the artefact's)"
     )
     parser.add_argument("--link-weight", type=float, metavar="W", help="of second hops (default: the artefact's)")
+    parser.add_argument("--occasion-weight", type=float, metavar="W", help="of the same day (default: the artefact's)")
     parser.add_argument("--threads", type=positive_number, metavar="N", help="threads of each model (default: all)")
     parser.add_argument("--json", metavar="FILE", help="write the figures as JSON; - for standard output")
     parser.add_argument("--html", metavar="FILE", help="write a report, one page that needs no network")
@@ -57,7 +58,11 @@ def run(arguments: argparse.Namespace) -> None:
     loader = loaders[arguments.task]
     path = _existing(arguments.path)
     outputs = [_writable(file) for file in (arguments.json, arguments.html) if file and file != "-"]
-    fusion = Fusion(first_stage_weight=arguments.first_stage_weight, link_weight=arguments.link_weight)
+    fusion = Fusion(
+        first_stage_weight=arguments.first_stage_weight,
+        link_weight=arguments.link_weight,
+        occasion_weight=arguments.occasion_weight,
+    )
     options = Options(fusion=fusion)
     names = arguments.models or ["mini", "first-stage"]
     contestants = [

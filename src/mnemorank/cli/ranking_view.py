@@ -45,7 +45,7 @@ def _result_lines(result: Result, columns: int, explain: bool) -> list[str]:
     lines = [_painted(head, result) + paint(date, 36) + paint(text, tone) + paint(mark, 33)]
     if explain and result.factors:
         parts = "  ".join(
-            f"{name} {value:+.2f}" if name in ("first_stage", "links") else f"{name} {value:.2f}"
+            f"{name} {value:+.2f}" if name in ("first_stage", "links", "occasion") else f"{name} {value:.2f}"
             for name, value in result.factors.items()
         )
         lines.append(" " * 5 + paint(f"{parts}  raw {result.raw_score:.2f}", 2))

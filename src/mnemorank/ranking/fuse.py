@@ -29,6 +29,8 @@ class Fusion:
     :param first_stage_method: standardise the first stage's `score` or its `rank`; None takes the artefact's.
     :param link_weight: log-odds for a memory that the best candidates lead to (`ranking.links`); None takes the
         artefact's, 0 asks each memory alone.
+    :param occasion_weight: log-odds for each log-odds by which others of the same day stand above the pool
+        (`ranking.occasions`); None takes the artefact's, 0 asks each memory alone.
     """
 
     recency: Literal["none", "linear", "exponential"] = "none"
@@ -41,6 +43,7 @@ class Fusion:
     first_stage_weight: float | None = None
     first_stage_method: Literal["score", "rank"] | None = None
     link_weight: float | None = None
+    occasion_weight: float | None = None
 
     def __post_init__(self) -> None:
         if self.recency not in ("none", "linear", "exponential"):
@@ -53,7 +56,7 @@ class Fusion:
         for name in ("recency_weight", "temporal_weight", "proof_weight", "trust_weight"):
             if not 0 <= getattr(self, name) <= 1:
                 raise InputError(f"{name}: expected a number from 0 to 1, got {getattr(self, name)!r}")
-        for name in ("first_stage_weight", "link_weight"):
+        for name in ("first_stage_weight", "link_weight", "occasion_weight"):
             value = getattr(self, name)
             if value is not None and not 0 <= value < np.inf:
                 raise InputError(f"{name}: expected a number from 0, got {value!r}")

@@ -258,6 +258,7 @@ class PipelineTable:
     first_stage: FirstStage = FirstStage()
     windows: Windows = Windows()
     link_weight: float = 0.0
+    occasion_weight: float = 0.0
     abstain_below: float = 0.0
     calibration: Calibration | None = None
 

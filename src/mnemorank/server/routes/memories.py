@@ -77,6 +77,7 @@ class FusionShape(NativeShape):
     first_stage_weight: Number | None = None
     first_stage_method: Literal["score", "rank"] | None = None
     link_weight: Number | None = None
+    occasion_weight: Number | None = None
 
 
 class SelectionShape(NativeShape):

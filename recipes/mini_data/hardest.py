@@ -1,0 +1,64 @@
+"""Lists with the wrong memories that a model ranks highest: what it has learned already teaches it nothing."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from shared import MadeList, records
+
+from mnemorank.memory import Memory
+from mnemorank.model import Model
+from mnemorank.ranking.lexical import bm25
+
+# How many lists of each kind are read again; those without a folder are made by this package.
+ASKED_AGAIN = {
+    "asked": 1440, "asked-news": 940, "asked-sessions": 660, "asked-pairs": 600, "lists/squad.train": 700,
+    "realmem": 530, "passages": 280, "lists/medquad.train": 280, "wiki": 250, "hops": 110, "personas": 60,
+}  # fmt: skip
+NEAR, FAR = 7, 2
+KEPT = 4
+# A list is known when nothing wrong comes within so many logits of what is right; one in three of those is kept.
+KNOWN, KEPT_KNOWN = 7.0, 1 / 3
+# Where agents wrote the question, a wrong text so far above a right one that scores well is likely an answer too.
+DOUBTFUL, WELL = 2.0, 1.0
+
+
+def make(lists: Path, data: Path, name_or_folder: str, rng: random.Random) -> list[MadeList]:
+    """:param lists: the folder in which the other makers' files are."""
+    model = Model.load(name_or_folder)
+    made = []
+    for name, record in _drawn(lists, data, rng):
+        right, wrong = _parted(record, rng)
+        if not right or not wrong:
+            continue
+        scores = model.score(record["query"], [Memory(**fields) for fields in right + wrong]).raw
+        best, worst = max(scores[: len(right)]), min(scores[: len(right)])
+        ranked = sorted(zip(scores[len(right) :], wrong, strict=True), key=lambda pair: -pair[0])
+        if name.startswith("asked") and best > WELL:
+            ranked = [pair for pair in ranked if pair[0] <= best + DOUBTFUL]
+        if ranked and (worst - ranked[0][0] <= KNOWN or rng.random() < KEPT_KNOWN):
+            made.append(MadeList(record["query"], right, [fields for _, fields in ranked[:KEPT]]))
+    return made
+
+
+def _drawn(lists: Path, data: Path, rng: random.Random) -> Iterator[tuple[str, dict[str, Any]]]:
+    for name, count in ASKED_AGAIN.items():
+        found = list(records((data if "/" in name else lists) / f"{name}.jsonl.gz"))
+        for record in rng.sample(found, min(count, len(found))):
+            yield name, record
+
+
+def _parted(record: Mapping[str, Any], rng: random.Random) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """The right memories, and of the wrong ones those nearest by words and some others."""
+    parted: tuple[list[dict[str, Any]], list[dict[str, Any]]] = [], []
+    for candidate in record["candidates"]:
+        parted[candidate["label"] <= 0].append({key: v for key, v in candidate.items() if key != "label"})
+    right, wrong = parted
+    if len(wrong) > NEAR + FAR:
+        shared = bm25(record["query"], [fields["text"] for fields in wrong])
+        wrong = [wrong[i] for i in sorted(range(len(wrong)), key=lambda i: -shared[i])]
+        wrong = wrong[:NEAR] + rng.sample(wrong[NEAR:], FAR)
+    return right, wrong
