@@ -189,7 +189,7 @@ class Pipeline:
         result = np.zeros(len(self.pool))
         known = np.flatnonzero(np.isfinite(odds))
         if weight:
-            result[known] = weight * company([self.pool[i] for i in known], odds[known])
+            result[known] = weight * company([self.pool[i] for i in known.tolist()], odds[known])
         return result
 
     def _order(self, score: Floats) -> list[int]:
