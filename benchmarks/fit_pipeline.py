@@ -28,7 +28,7 @@ from mnemorank.data.benchmarks import loaders
 from mnemorank.evaluation.measures import Judged, expected_calibration_error, measure, neutral_order, reliability
 from mnemorank.manifest import Calibration, FirstStage, Manifest
 from mnemorank.model import Scored
-from mnemorank.pipeline import Pipeline, Times, first_stage_order, first_stage_scores, first_stage_weight
+from mnemorank.pipeline import FirstRanking, Pipeline, Times, first_stage_weight
 from mnemorank.ranking.calibrate import fit_platt, sigmoid
 from mnemorank.ranking.fuse import evidence
 
@@ -55,7 +55,7 @@ class Case:
     time: Any
     relevant: NDArray[np.bool_]
     scored: Scored
-    first_stage: Floats
+    first_stage: FirstRanking
 
 
 class Given:
@@ -71,7 +71,7 @@ def read_cases(model: Model, task: str, path: Path, limit: int | None) -> Iterat
         order = neutral_order(example)
         pool = [example.candidates[i].memory for i in order]
         relevant = Judged.of(example).relevant[order]
-        first_stage = first_stage_scores(example.query, pool, "auto")
+        first_stage = FirstRanking.of(example.query, pool, "auto")
         yield Case(example.query, pool, example.query_time, relevant, model.score(example.query, pool), first_stage)
 
 
@@ -82,9 +82,8 @@ def figure(cases: Sequence[Case], manifest: Manifest, name: str) -> float:
         if not case.relevant.any():
             continue
         scored = replace(case.scored, manifest=manifest)
-        order = first_stage_order(case.pool, case.first_stage, "auto")
         times = Times.read(case.time, None, None)
-        stage = Pipeline(case.query, case.pool, Options(), times, case.first_stage, order, Given(manifest))  # type: ignore[arg-type]
+        stage = Pipeline(case.query, case.pool, Options(), times, case.first_stage, Given(manifest))  # type: ignore[arg-type]
         ranking = stage.rank(scored, None, None, False, (), ())
         judged.append(Judged(case.relevant.astype(np.float64), case.relevant))
         rankings.append([result.index for result in ranking])
@@ -116,8 +115,8 @@ def occasions_table(
 def with_evidence(case: Case, weight: float, in_part: float, keep: NDArray[np.bool_]) -> Floats:
     """The model's logits with the first stage's evidence, for the memories kept: what the calibration is fitted on."""
     stated = FirstStage(weight, in_part=in_part, long_query=LONG_QUERY)
-    first = first_stage_weight(stated, case.query, case.pool, case.scored, "auto")
-    return np.asarray(case.scored.raw[keep] + evidence(case.first_stage[keep], first, "score"), dtype=np.float64)
+    first = first_stage_weight(stated, case.query, case.scored, case.first_stage.by_words)
+    return np.asarray(case.scored.raw[keep] + evidence(case.first_stage.scores[keep], first, "score"), dtype=np.float64)
 
 
 def fit(sets: dict[str, tuple[str, list[Case]]], weight: float, in_part: float, links: float) -> None:

@@ -31,6 +31,13 @@ def test_a_plain_folder_loads_with_defaults(tiny_onnx):
     assert found.manifest.max_length == 64
 
 
+@pytest.mark.parametrize(("kind", "length"), [("bert", 50), ("roberta", 48), ("xlm-roberta-xl", 48), ("mpnet", 48)])
+def test_a_plain_folder_is_as_long_as_its_usable_positions(tiny_onnx, tmp_path, kind, length):
+    folder = shutil.copytree(tiny_onnx, tmp_path / "model")
+    (folder / "config.json").write_text(json.dumps({"model_type": kind, "max_position_embeddings": 50}))
+    assert load_artefact(folder).manifest.max_length == length
+
+
 @pytest.mark.parametrize(
     ("change", "named"),
     [

@@ -11,6 +11,7 @@ import hashlib
 import random
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ def key(text: str) -> str:
     return hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()[:12]
 
 
+@cache
 def read() -> dict[str, list[Asked]]:
     """What was asked, by kind."""
     found: dict[str, list[Asked]] = defaultdict(list)

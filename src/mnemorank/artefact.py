@@ -12,6 +12,9 @@ from typing import Any
 from mnemorank.errors import ArtefactError, MissingExtraError
 from mnemorank.manifest import DEFAULT_MAX_LENGTH, MANIFEST, Manifest, read_manifest, sha256
 
+# Their positions start behind the padding token's, the second of the table.
+_BEHIND_PADDING = ("roberta", "xlm-roberta", "xlm-roberta-xl", "camembert", "mpnet")
+
 
 @dataclass(frozen=True, slots=True)
 class Artefact:
@@ -149,14 +152,16 @@ def _max_length(path: Path) -> int:
     is_causal = str((config.get("architectures") or [""])[0]).endswith("ForCausalLM")
     limits = [8192 if is_causal else DEFAULT_MAX_LENGTH]
     if isinstance(positions, int) and positions > 8:
-        # RoBERTa's positions start behind the padding token's.
-        limits.append(
-            positions - 2 if config.get("model_type") in ("roberta", "xlm-roberta", "camembert") else positions
-        )
+        limits.append(usable_positions(positions, config.get("model_type")))
     stated = read_json_object(path / "tokenizer_config.json").get("model_max_length")
     if isinstance(stated, int) and 8 < stated < 10**6:
         limits.append(stated)
     return min(limits)
+
+
+def usable_positions(stated: int, model_type: object) -> int:
+    """How many tokens an architecture takes of the positions that its config states."""
+    return stated - 2 if model_type in _BEHIND_PADDING else stated
 
 
 def read_json_object(path: Path) -> dict[str, Any]:

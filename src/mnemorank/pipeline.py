@@ -69,6 +69,30 @@ class Times:
 
 
 @dataclass(frozen=True, slots=True)
+class FirstRanking:
+    """What the first stage says of a pool.
+
+    :param scores: of each memory, NaN where there is none.
+    :param order: best first, those without a score last; as given where the caller gave no scores.
+    :param by_words: the scores are our own BM25's, not the caller's.
+    """
+
+    scores: Floats
+    order: list[int]
+    by_words: bool
+
+    @classmethod
+    def of(cls, query: str, pool: Sequence[Memory], source: FirstStageSource) -> FirstRanking:
+        scores = given = _given_scores(pool)
+        by_words = source == "bm25" or (source == "auto" and not np.isfinite(given).any())
+        if by_words:
+            scores = bm25(query, [memory.text for memory in pool])
+        elif source == "none":
+            scores = np.full(len(pool), np.nan)
+        return cls(scores, _best_first(scores if source == "bm25" else given), by_words)
+
+
+@dataclass(frozen=True, slots=True)
 class Pipeline:
     """The stages of one request, from raw scores to results."""
 
@@ -76,8 +100,7 @@ class Pipeline:
     pool: Sequence[Memory]
     options: Options
     times: Times
-    first_stage: Floats
-    first_order: Sequence[int]
+    first_stage: FirstRanking
     model: Scoring
 
     def rank(
@@ -90,7 +113,7 @@ class Pipeline:
         records: tuple[Any, ...],
     ) -> Ranking:
         if scored is None:
-            order = list(self.first_order[:top_k])
+            order = self.first_stage.order[:top_k]
             results = self._results(order, None, None, {}, Supersession(), explain)
             return Ranking(results, degraded=degraded, warnings=warnings, records=records)
         manifest = scored.manifest
@@ -134,8 +157,8 @@ class Pipeline:
         fusion = self.options.fusion
         weight = fusion.first_stage_weight
         if weight is None:
-            weight = first_stage_weight(stated, self.query, self.pool, scored, self.options.first_stage)
-        added = evidence(self.first_stage, weight, fusion.first_stage_method or stated.method)
+            weight = first_stage_weight(stated, self.query, scored, self.first_stage.by_words)
+        added = evidence(self.first_stage.scores, weight, fusion.first_stage_method or stated.method)
         odds = model_odds + added
         return odds, {
             "model": sigmoid(model_odds),
@@ -166,15 +189,15 @@ class Pipeline:
         result = np.zeros(len(self.pool))
         known = np.flatnonzero(np.isfinite(odds))
         if weight:
-            result[known] = weight * company([self.pool[i] for i in known], odds[known])
+            result[known] = weight * company([self.pool[i] for i in known.tolist()], odds[known])
         return result
 
     def _order(self, score: Floats) -> list[int]:
         """Scored memories by score, then unscored ones in first-stage order, then empty texts."""
         has_score = np.isfinite(score)
-        by_score = sorted((i for i in self.first_order if has_score[i]), key=lambda i: -score[i])
+        by_score = sorted((i for i in self.first_stage.order if has_score[i]), key=lambda i: -score[i])
         by_score = newer_first_among_ties(by_score, score, self.pool, self.options.selection.tie_margin)
-        unscored = [i for i in self.first_order if not has_score[i]]
+        unscored = [i for i in self.first_stage.order if not has_score[i]]
         return by_score + sorted(unscored, key=lambda i: not self.pool[i].text.strip())
 
     def _diversified(self, order: list[int], score: Floats, top_k: int | None) -> list[int]:
@@ -182,7 +205,7 @@ class Pipeline:
         wanted = len(order) if top_k is None else top_k
         known = np.nan_to_num(score, nan=-1.0)
         if selection.replace_only is not None:
-            order = replace_one(order, self.first_order, known, wanted, selection.replace_only)
+            order = replace_one(order, self.first_stage.order, known, wanted, selection.replace_only)
         if selection.diversity is not None:
             similarity = memory_similarity(self.pool)
             order = mmr(order, known, similarity, selection.diversity, min(wanted, _MOST_DIVERSE))
@@ -215,7 +238,7 @@ class Pipeline:
         superseded: Supersession,
         explain: bool,
     ) -> tuple[Result, ...]:
-        place = {i: rank for rank, i in enumerate(self.first_order)}
+        place = {i: rank for rank, i in enumerate(self.first_stage.order)}
         results = []
         for rank, i in enumerate(order):
             raw = float(scored.raw[i]) if scored is not None and np.isfinite(scored.raw[i]) else None
@@ -249,29 +272,12 @@ def _given_scores(pool: Sequence[Memory]) -> Floats:
     return np.array([np.nan if m.first_stage_score is None else m.first_stage_score for m in pool], dtype=np.float64)
 
 
-def first_stage_weight(
-    stated: FirstStage, query: str, pool: Sequence[Memory], scored: Scored, source: FirstStageSource
-) -> float:
+def _best_first(scores: Floats) -> list[int]:
+    known = [-math.inf if math.isnan(score) else float(score) for score in scores]
+    return sorted(range(len(known)), key=lambda i: -known[i])
+
+
+def first_stage_weight(stated: FirstStage, query: str, scored: Scored, by_words: bool) -> float:
     """What the artefact says the first stage is worth for this request."""
     weight = stated.weight_for(_share_in_part(scored))
-    return weight * trust_in_words(query, stated.long_query) if _is_by_words(pool, source) else weight
-
-
-def _is_by_words(pool: Sequence[Memory], source: FirstStageSource) -> bool:
-    """Whether the first stage is our own BM25, not scores that the caller gave."""
-    return source == "bm25" or (source == "auto" and not np.isfinite(_given_scores(pool)).any())
-
-
-def first_stage_scores(query: str, pool: Sequence[Memory], source: FirstStageSource) -> Floats:
-    """The first stage's score of each memory, NaN where there is none."""
-    if _is_by_words(pool, source):
-        return bm25(query, [memory.text for memory in pool])
-    return np.full(len(pool), np.nan) if source == "none" else _given_scores(pool)
-
-
-def first_stage_order(pool: Sequence[Memory], scores: Floats, source: FirstStageSource) -> list[int]:
-    """By the first stage's scores, best first, those without one last; as given where the caller gave no scores."""
-    if source != "bm25":
-        scores = _given_scores(pool)
-    known = [-math.inf if math.isnan(score) else float(score) for score in scores]
-    return sorted(range(len(pool)), key=lambda i: -known[i])
+    return weight * trust_in_words(query, stated.long_query) if by_words else weight

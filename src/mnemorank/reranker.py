@@ -18,7 +18,7 @@ from mnemorank.manifest import Manifest
 from mnemorank.memory import Memory, MemoryLike, OnError, as_pool, read_memories
 from mnemorank.model import Model, Scored, Scoring
 from mnemorank.options import Options
-from mnemorank.pipeline import Pipeline, Times, When, first_stage_order, first_stage_scores
+from mnemorank.pipeline import FirstRanking, Pipeline, Times, When
 from mnemorank.ranking.calibrate import log_odds, sigmoid
 from mnemorank.results import Ranking, Score
 from mnemorank.templates import templates
@@ -85,14 +85,13 @@ class Reranker:
         warnings += _duplicate_ids(pool)
         times = Times.read(now, as_of, time_range)
 
-        first_stage = first_stage_scores(query, pool, options.first_stage)
-        first_order = first_stage_order(pool, first_stage, options.first_stage)
+        first_stage = FirstRanking.of(query, pool, options.first_stage)
         deadline = None if deadline_ms is None else started + deadline_ms / 1000
         ask = partial(self._ask, query, instruction=instruction, deadline=deadline, report=warnings.append)
-        scored, degraded = self._score(ask, pool, first_order[: options.limit], deadline)
+        scored, degraded = self._score(ask, pool, first_stage.order[: options.limit], deadline)
         if instruction and scored is not None and not _takes_instructions(scored.manifest):
             warnings.append(f"instruction: not read, the model's template {scored.manifest.template!r} has none")
-        stage = Pipeline(query, pool, options, times, first_stage, first_order, self.model)
+        stage = Pipeline(query, pool, options, times, first_stage, self.model)
         return stage.rank(scored, degraded, top_k, explain, tuple(warnings), records)
 
     async def arerank(self, query: str, memories: Iterable[MemoryLike], **arguments: Any) -> Ranking:

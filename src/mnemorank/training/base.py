@@ -11,7 +11,7 @@ import torch
 from tokenizers import Tokenizer
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
 
-from mnemorank.artefact import resolve
+from mnemorank.artefact import resolve, usable_positions
 from mnemorank.errors import InputError, MnemorankError
 from mnemorank.training.quiet import quiet
 from mnemorank.training.recipe import ModelTable
@@ -24,8 +24,6 @@ _TOKENIZER_FILES = (
     "vocab.txt",
     "vocab.json",
 )
-# Their positions start behind the padding token's, the second of the table.
-_BEHIND_PADDING = ("roberta", "xlm-roberta", "xlm-roberta-xl", "camembert", "mpnet")
 
 
 @dataclass(slots=True)
@@ -71,7 +69,7 @@ def positions_of(config: Any) -> int | None:
     positions = getattr(config, "max_position_embeddings", None)
     if not isinstance(positions, int) or positions < 1:
         return None
-    return positions - 2 if config.model_type in _BEHIND_PADDING else positions
+    return usable_positions(positions, config.model_type)
 
 
 def base_path(name: str) -> Path:

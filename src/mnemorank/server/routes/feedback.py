@@ -13,7 +13,7 @@ from pydantic import ConfigDict, Field
 
 from mnemorank.server.auth import Admin, Caller, requires
 from mnemorank.server.errors import Problem
-from mnemorank.server.routes.memories import ERROR_EXAMPLE, Name, NativeShape, Number
+from mnemorank.server.routes.native import ERROR_EXAMPLE, Name, NativeShape, Number
 from mnemorank.server.routes.shapes import LARGEST, Text, dialect_router, errors
 from mnemorank.server.stored import stored
 

@@ -13,7 +13,7 @@ from pydantic import ConfigDict, Field
 from mnemorank.errors import ArtefactError, InputError
 from mnemorank.server.auth import Admin, Caller
 from mnemorank.server.errors import Problem
-from mnemorank.server.routes.memories import ERROR_EXAMPLE, NativeShape
+from mnemorank.server.routes.native import ERROR_EXAMPLE, NativeShape
 from mnemorank.server.routes.shapes import Flag, Text, dialect_router, errors
 from mnemorank.server.stored import stored
 

@@ -14,7 +14,7 @@ from mnemorank.server.auth import Admin, Reader
 from mnemorank.server.catalogue import Catalogue
 from mnemorank.server.errors import Problem, SwapError
 from mnemorank.server.metrics import CONTENT_TYPE, Metrics
-from mnemorank.server.routes.memories import ERROR_EXAMPLE, NativeShape
+from mnemorank.server.routes.native import ERROR_EXAMPLE, NativeShape
 from mnemorank.server.routes.shapes import Text, dialect_router, errors
 from mnemorank.server.swap import ModelSlot, Served
 

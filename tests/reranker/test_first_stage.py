@@ -1,0 +1,80 @@
+"""The first stage: whose scores count, how much, and what the limit leaves out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from mnemorank import Memory, Model, Options, Reranker
+from mnemorank.manifest import FirstStage
+from tests.reranker.request import POOL, QUERY
+
+
+def test_given_first_stage_scores_count(folder):
+    with Reranker(folder) as reranker:
+        pool = [Memory("cat", first_stage_score=0.0), Memory("dog", first_stage_score=9.0)]
+        ranking = reranker.rerank(QUERY, pool)
+        assert [r.index for r in ranking] == [1, 0]
+        assert ranking[0].relevance > ranking[1].relevance
+        none = reranker.rerank(QUERY, pool, options=Options(first_stage="none"))
+        assert none[0].relevance == none[1].relevance
+
+
+def test_without_scores_bm25_stands_in(folder):
+    with Reranker(folder) as reranker:
+        explained = reranker.rerank(QUERY, ["cat", "ruby"], explain=True)
+        assert explained[0].factors["first_stage"] > 0 > explained[1].factors["first_stage"]
+
+
+def test_in_a_long_query_bm25_counts_less_and_given_scores_as_much(folder):
+    query = QUERY + " and " + " ".join(f"chatter{n}" for n in range(30))
+    given = [Memory(text, first_stage_score=float(n)) for n, text in enumerate(POOL)]
+    with Reranker(folder) as reranker:
+
+        def evidence(asked, pool):
+            found = reranker.rerank(asked, pool, explain=True)
+            return max(abs(result.factors["first_stage"]) for result in found)
+
+        words = [f"{QUERY} {n}" if n % 2 else "nothing" for n in range(20)]
+        assert 0 < evidence(query, words) < evidence(QUERY, words)
+        assert evidence(query, given) == pytest.approx(evidence(QUERY, given))
+
+
+def test_the_first_stage_counts_more_where_only_windows_were_read(tiny_onnx):
+    model = Model.load(tiny_onnx)
+    stage = FirstStage(weight=0.5, in_part=2.0)
+    reranker = Reranker(replace(model, manifest=replace(model.manifest, first_stage=stage)))
+
+    def weight(texts):
+        memories = [{"text": text, "score": number} for number, text in enumerate(texts)]
+        results = reranker.rerank("Where does Ruby work?", memories, explain=True).results
+        evidence = max(result.factors["first_stage"] for result in results)
+        return evidence / (len(texts) / 10 * (len(texts) - 1) / 2 / np.std(np.arange(len(texts))))
+
+    short, long = "Ruby works at Aurora.", "Ruby works at Aurora. " * 200
+    assert weight([short] * 4) == pytest.approx(0.5)
+    assert weight([long] * 4) == pytest.approx(2.0)
+    assert weight([short, long] * 2) == pytest.approx(1.25)
+
+
+def test_beyond_the_limit_the_order_is_the_first_stages(reranker):
+    options = Options(first_stage="none", limit=2)
+    ranking = reranker.rerank(QUERY, POOL, options=options)
+    assert [r.index for r in ranking] == [1, 0, 2, 3]
+    assert [r.scored for r in ranking] == [True, True, False, False]
+    assert ranking.degraded is None
+
+
+def test_the_limit_follows_bm25_where_that_is_the_first_stage(reranker):
+    options = Options(first_stage="bm25", limit=1)
+    ranking = reranker.rerank(QUERY, ["a dog", "the cat", "ruby work"], options=options)
+    assert ranking[0].index == 2
+    assert ranking[0].scored
+
+
+def test_a_hundred_thousand_candidates(reranker):
+    pool = [Memory("ruby" if i == 77_777 else f"cat {i}", first_stage_score=float(i == 77_777)) for i in range(100_000)]
+    ranking = reranker.rerank(QUERY, pool, options=Options(limit=100), top_k=1)
+    assert ranking[0].index == 77_777

@@ -1,0 +1,61 @@
+"""What a ranking tells of each memory."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+from mnemorank import Fusion, Memory, Moment, Options
+from tests.reranker.request import POOL, QUERY
+
+
+def test_best_first_with_all_the_fields(reranker):
+    ranking = reranker.rerank(QUERY, POOL, top_k=2)
+    assert [result.index for result in ranking] == [1, 3]
+    best = ranking[0]
+    assert best.raw_score == 1
+    assert best.relevance == pytest.approx(1 / (1 + math.exp(-0.5)))
+    assert best.rank_change == 1
+    assert ranking.scored_by == "overlap"
+    assert (best.rank, best.text, best.stale, best.passage) == (0, "ruby work at aurora", False, None)
+
+
+def test_explain_gives_the_factors_and_they_multiply_to_the_score(reranker):
+    pool = [Memory("ruby", trust=1.0, proof_count=100, occurred_start=Moment(2024))]
+    (result,) = reranker.rerank(
+        QUERY, pool, explain=True, now="2024-06-01", time_range=("2024", "2024"),
+        options=Options(first_stage="none", fusion=Fusion(recency="linear")),
+    )  # fmt: skip
+    factors = result.factors
+    product = result.relevance * np.prod([factors[name] for name in ("recency", "temporal", "proof", "trust")])
+    assert result.score == pytest.approx(product)
+    assert not reranker.rerank(QUERY, pool)[0].factors
+
+
+def test_dicts_come_back_as_copies_with_a_score(reranker):
+    records = [{"content": "the cat", "n": 1}, {"content": "ruby work", "n": 2}]
+    ranked = reranker.rerank(QUERY, records).as_dicts()
+    assert [record["n"] for record in ranked] == [2, 1]
+    assert ranked[0]["rerank_score"] > ranked[1]["rerank_score"]
+    assert records == [{"content": "the cat", "n": 1}, {"content": "ruby work", "n": 2}]
+
+
+def test_memories_come_back_whole_as_dicts(reranker):
+    (record,) = reranker.rerank(QUERY, [Memory("ruby", id="7", occurred_start=Moment(2024))]).as_dicts()
+    assert (record["id"], record["occurred_start"]) == ("7", "2024")
+
+
+def test_results_are_plain_data(reranker):
+    ranking = reranker.rerank(QUERY, POOL)
+    json.dumps(ranking.as_dicts())
+
+
+def test_a_ranking_as_json(reranker):
+    ranking = reranker.rerank(QUERY, POOL, top_k=2)
+    record = json.loads(json.dumps(ranking.to_dict()))
+    assert [each["index"] for each in record["results"]] == [result.index for result in ranking]
+    assert {"relevance", "stale", "text"} <= set(record["results"][0])
+    assert record["abstained"] is ranking.abstained

@@ -1,0 +1,106 @@
+"""What may be asked, and what is said of what may not."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from mnemorank import InputError, Memory, Options
+from tests.reranker.request import POOL, QUERY
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        ({"query": ""}, "query"),
+        ({"query": "  "}, "query"),
+        ({"query": None}, "query"),
+        ({"top_k": 0}, "top_k"),
+        ({"top_k": "5"}, "top_k"),
+        ({"deadline_ms": 0}, "deadline_ms"),
+        ({"now": "soon"}, "now"),
+        ({"as_of": "2024-99"}, "as_of"),
+        ({"time_range": ("2024", "2023")}, "time_range"),
+        ({"time_range": "2024"}, "time_range"),
+        ({"memories": [None]}, "memory 0"),
+        ({"memories": "text"}, "memories"),
+        ({"memories": [{"text": "a"}, {"text": 3}]}, "memory 1"),
+        ({"on_error": "ignore"}, "on_error"),
+    ],
+)
+def test_bad_requests_name_what_is_wrong(reranker, arguments, named):
+    given_arguments = {"query": QUERY, "memories": POOL, **arguments}
+    with pytest.raises(InputError, match=named):
+        reranker.rerank(given_arguments.pop("query"), given_arguments.pop("memories"), **given_arguments)
+
+
+@pytest.mark.parametrize("bad", [{"first_stage": "bm52"}, {"limit": 0}])
+def test_bad_options_are_named(bad):
+    with pytest.raises(InputError, match=next(iter(bad))):
+        Options(**bad)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"supersede": "hide"}, "supersede: expected True, False, 'demote' or 'drop', got 'hide'"),
+        ({"supersede": None}, "supersede: expected True, False, 'demote' or 'drop', got None"),
+        ({"supersede": ["drop"]}, "supersede: expected True"),
+        ({"abstain_below": 1.5}, "abstain_below: expected None or a number from 0 to 1, got 1.5"),
+        ({"abstain_below": "high"}, "abstain_below: expected None or a number from 0 to 1"),
+        ({"abstain_below": float("nan")}, "abstain_below: expected None or a number from 0 to 1"),
+    ],
+)
+def test_wrong_options_name_the_values(options, message):
+    with pytest.raises(InputError, match=re.escape(message)):
+        Options(**options)
+
+
+def test_options_of_another_kind_are_named(reranker):
+    with pytest.raises(InputError, match=r"options: expected Options\(…\), got dict"):
+        reranker.rerank(QUERY, POOL, options={"limit": 3})
+    with pytest.raises(InputError, match="limit: expected a whole number from 1, got 'x'"):
+        Options(limit="x")
+    with pytest.raises(InputError, match=r"fusion: expected Fusion\(…\), got 'x'"):
+        Options(fusion="x")
+
+
+def test_records_of_the_callers_own_making_are_checked(reranker):
+    with pytest.raises(InputError, match="memory 0: text"):
+        reranker.rerank(QUERY, [Memory(None)])
+    scores = [1.0, float("nan"), 3.0, float("inf")]
+    ranking = reranker.rerank(QUERY, [Memory("cat", first_stage_score=s) for s in scores], options=Options(limit=1))
+    assert [r.index for r in ranking] == [2, 0, 1, 3]
+    with pytest.raises(InputError, match="memories"):
+        reranker.rerank(QUERY, None)
+
+
+def test_an_empty_pool_is_an_empty_ranking(reranker):
+    ranking = reranker.rerank(QUERY, [])
+    assert len(ranking) == 0
+    assert ranking.abstained
+
+
+def test_duplicate_ids_are_reported_and_kept(reranker):
+    ranking = reranker.rerank(QUERY, [Memory("ruby", id="1"), Memory("cat", id="1")])
+    assert len(ranking) == 2
+    assert "more than once" in ranking.warnings[0]
+
+
+def test_nan_scores_are_reported(reranker):
+    ranking = reranker.rerank(QUERY, [{"text": "a", "score": float("nan")}, {"text": "b", "score": 1.0}])
+    assert "NaN" in ranking.warnings[0]
+    nan = reranker.rerank(QUERY, [Memory("a", first_stage_score=float("nan")), Memory("b", first_stage_score=1.0)])
+    assert {r.index for r in nan} == {0, 1}
+
+
+def test_skipped_dates_become_warnings(reranker):
+    ranking = reranker.rerank(QUERY, [{"text": "a", "occurred_start": "soon"}], on_error="skip")
+    assert "occurred_start" in ranking.warnings[0]
+    assert ranking[0].memory.date is None
+
+
+def test_an_instruction_that_the_model_cannot_take_is_said(reranker):
+    (warning,) = reranker.rerank(QUERY, POOL, instruction="prefer the newest").warnings
+    assert warning == "instruction: not read, the model's template 'pair' has none"

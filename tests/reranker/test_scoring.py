@@ -1,0 +1,103 @@
+"""The model's scores, and rankings where it fails or has no time."""
+
+from __future__ import annotations
+
+import asyncio
+
+import numpy as np
+
+from mnemorank import Memory, Model, Reranker, ScorerError
+from mnemorank.model import Scored
+from tests.reranker.request import POOL, QUERY
+
+
+class Broken:
+    """A real model that fails when it is asked."""
+
+    def __init__(self, model):
+        self.model = model
+        self.manifest = model.manifest
+
+    def score(self, *_, **__):
+        raise ScorerError("the model's card is on fire")
+
+    def count_tokens(self, memories):
+        return self.model.count_tokens(memories)
+
+    def close(self):
+        pass
+
+
+def test_score_judges_each_alone(reranker):
+    scores = reranker.score(QUERY, ["ruby now", "", "cat"])
+    assert [s.raw_score for s in scores] == [1, None, -1]
+    assert scores[1].relevance is None
+
+
+def test_arerank_runs_many_at_once_beside_the_loop(reranker):
+    async def many():
+        return await asyncio.gather(*(reranker.arerank(QUERY, POOL, top_k=1) for _ in range(50)))
+
+    assert {ranking[0].index for ranking in asyncio.run(many())} == {1}
+
+
+def test_a_failing_model_gives_the_first_stage_order_and_says_so(folder):
+    model = Model.load(folder)
+    pool = [Memory("cat", first_stage_score=0.1), Memory("dog", first_stage_score=0.9), Memory("cow")]
+    ranking = Reranker(Broken(model)).rerank(QUERY, pool, top_k=2)
+    assert [result.index for result in ranking] == [1, 0]
+    assert "on fire" in ranking.degraded
+    assert all(r.relevance is None and r.score is None for r in ranking)
+    assert ranking.scored_by is None
+    assert ranking.as_dicts()[0]["rerank_score"] is None
+
+
+def test_a_model_that_gives_no_numbers_is_named_as_such(folder):
+    class Blank(Broken):
+        def score(self, query, memories, **_):
+            return Scored(np.full(len(memories), np.nan), [None] * len(memories), self.manifest)
+
+    ranking = Reranker(Blank(Model.load(folder))).rerank(QUERY, POOL)
+    assert "no number for 4 of 4" in ranking.degraded
+
+
+def test_a_deadline_leaves_the_tail_in_first_stage_order(folder):
+    class Slow:
+        """The real model, scoring nothing after the deadline it is given has been cut short."""
+
+        def __init__(self, model):
+            self.model, self.manifest = model, model.manifest
+
+        def score(self, query, memories, *, instruction=None, deadline=None):
+            first = self.model.score(query, memories[:1])
+            raw = np.concatenate([first.raw, np.full(len(memories) - 1, np.nan)])
+            return Scored(raw, [None] * len(memories), self.manifest)
+
+        def count_tokens(self, memories):
+            return self.model.count_tokens(memories)
+
+        def close(self):
+            pass
+
+    pool = [Memory(t, first_stage_score=s) for t, s in zip(POOL, [0.1, 0.2, 0.9, 0.5], strict=True)]
+    ranking = Reranker(Slow(Model.load(folder))).rerank(QUERY, pool, deadline_ms=5)
+    assert [r.index for r in ranking] == [2, 3, 1, 0]
+    assert [r.scored for r in ranking] == [True, False, False, False]
+    assert "3 of 4" in ranking.degraded
+    assert not ranking.abstained
+
+
+def test_a_real_deadline_is_kept(reranker):
+    """Far fewer are scored than there are; how long that takes is a matter for benchmarks."""
+    pool = ["ruby work at aurora labs in berlin " * 5] * 20_000
+    ranking = reranker.rerank(QUERY, pool, deadline_ms=50)
+    assert "deadline" in ranking.degraded
+    assert len(ranking.results) == len(pool)
+    assert sum(result.scored for result in ranking.results) < len(pool) / 2
+
+
+def test_nothing_scored_in_time_is_not_nothing_relevant(reranker):
+    ranking = reranker.rerank(QUERY, POOL, deadline_ms=0.0001)
+    assert not ranking.abstained
+    assert ranking.scored_by is None
+    assert "deadline" in ranking.degraded

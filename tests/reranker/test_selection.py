@@ -1,0 +1,36 @@
+"""Which results are returned."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mnemorank import Options, Selection
+from tests.reranker.request import POOL, QUERY
+
+
+def test_selection_floor_budget_and_diversity(reranker):
+    def chosen(**selection):
+        options = Options(first_stage="none", selection=Selection(**selection))
+        return [r.index for r in reranker.rerank(QUERY, [*POOL, "ruby work at aurora"], options=options)]
+
+    assert chosen(floor=0.5) == [1, 3, 4]
+    assert chosen(token_budget=8) == [1, 3]
+    assert chosen(diversity=0.3)[:2] == [1, 0]
+    assert chosen(replace_only=0.3)[:1] == [0]
+
+
+def test_a_floor_drops_what_was_not_scored(reranker):
+    options = Options(limit=1, selection=Selection(floor=0.0))
+    assert [result.index for result in reranker.rerank(QUERY, POOL, options=options)] == [0]
+
+
+@given(st.lists(st.text(max_size=40), max_size=6), st.none() | st.integers(1, 8))
+@settings(max_examples=40, deadline=None)
+def test_every_pool_gives_each_memory_at_most_once(reranker, pool, top_k):
+    ranking = reranker.rerank(QUERY, pool, top_k=top_k)
+    indexes = [r.index for r in ranking]
+    assert len(set(indexes)) == len(indexes) == min(len(pool), top_k or len(pool))
+    assert [r.rank for r in ranking] == list(range(len(indexes)))
+    scores = [r.score for r in ranking if r.scored]
+    assert scores == sorted(scores, reverse=True)

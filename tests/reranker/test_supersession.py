@@ -1,0 +1,55 @@
+"""Old memories and the newer ones that replace them."""
+
+from __future__ import annotations
+
+import pytest
+
+from mnemorank import Memory, Moment, Options, Selection
+from tests.reranker.request import QUERY
+
+OLD_AND_NEW = [
+    {"text": "ruby work now", "occurred_start": "2019", "key": "job"},
+    {"text": "ruby work", "occurred_start": "2024", "key": "job"},
+]
+
+
+def test_superseded_memories_go_below_and_are_flagged(reranker):
+    old = Memory(
+        "ruby has work now, a plan at zenith", type="world", occurred_start=Moment(2019), occurred_end=Moment(2023)
+    )
+    new = Memory("ruby has work, a plan at aurora", type="world", occurred_start=Moment(2024))
+    ranking = reranker.rerank(QUERY, [old, new])
+    assert [r.index for r in ranking] == [1, 0]
+    assert ranking[1].stale
+    assert ranking[1].superseded_by == 1
+    past = reranker.rerank("where did ruby work before now", [old, new])
+    assert past[0].index == 0
+    assert past[0].stale
+    off = reranker.rerank(QUERY, [old, new], options=Options(first_stage="none", supersede=False))
+    assert [(r.index, r.stale) for r in off] == [(0, False), (1, False)]
+
+
+def test_superseded_memories_are_dropped_before_top_k(reranker):
+    old = Memory("ruby work now at zenith", occurred_start=Moment(2019))
+    new = Memory("ruby work at aurora", occurred_start=Moment(2024))
+    pool = [old, new, "the cat"]
+    options = Options(first_stage="none", supersede="drop")
+    assert [r.index for r in reranker.rerank(QUERY, pool, top_k=2, options=options)] == [1, 2]
+    assert 0 in [r.index for r in reranker.rerank("where did ruby work", pool, options=options)]
+    demoted = reranker.rerank(QUERY, pool, options=Options(first_stage="none", supersede="demote"))
+    assert [(r.index, r.stale_because) for r in demoted] == [(1, None), (0, "alike"), (2, None)]
+
+
+def test_as_of_asks_for_an_earlier_state(reranker):
+    old = Memory("ruby work at zenith", type="world", occurred_start=Moment(2019), occurred_end=Moment(2023))
+    new = Memory("ruby work at aurora now", type="world", occurred_start=Moment(2024))
+    ranking = reranker.rerank(QUERY, [old, new], as_of="2021")
+    assert [r.index for r in ranking] == [0, 1]
+    assert not ranking[0].stale
+
+
+@pytest.mark.parametrize("selection", [Selection(), Selection(diversity=0.9), Selection(replace_only=0.1)])
+def test_selection_never_undoes_supersession(reranker, selection):
+    options = Options(first_stage="none", selection=selection)
+    assert [r.index for r in reranker.rerank(QUERY, OLD_AND_NEW, options=options)] == [1, 0]
+    assert [r.index for r in reranker.rerank(QUERY, OLD_AND_NEW, options=options, as_of="2020")] == [0, 1]
