@@ -9,6 +9,7 @@ from typing import Any
 
 from shared import MadeList, records
 
+from mnemorank.errors import QueryTooLongError
 from mnemorank.memory import Memory
 from mnemorank.model import Model
 from mnemorank.ranking.lexical import bm25
@@ -34,7 +35,10 @@ def make(lists: Path, data: Path, name_or_folder: str, rng: random.Random) -> li
         right, wrong = _parted(record, rng)
         if not right or not wrong:
             continue
-        scores = model.score(record["query"], [Memory(**fields) for fields in right + wrong]).raw
+        try:
+            scores = model.score(record["query"], [Memory(**fields) for fields in right + wrong]).raw
+        except QueryTooLongError:
+            continue  # training leaves such a question out too
         best, worst = max(scores[: len(right)]), min(scores[: len(right)])
         ranked = sorted(zip(scores[len(right) :], wrong, strict=True), key=lambda pair: -pair[0])
         if name.startswith("asked") and best > WELL:
