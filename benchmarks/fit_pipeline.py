@@ -183,7 +183,7 @@ def main() -> None:
     for stated in arguments.set:
         name, _, rest = stated.partition("=")
         task, measured, path = rest.split(":", 2)
-        key = f"{model.manifest.files.get('model.onnx', model.fingerprint)} {task} {path} {arguments.limit}"
+        key = f"2 {model.manifest.files.get('model.onnx', model.fingerprint)} {task} {path} {arguments.limit}"
         if key not in kept:
             kept[key] = list(read_cases(model, task, Path(path), arguments.limit))
             arguments.scores.write_bytes(pickle.dumps(kept))

@@ -17,7 +17,7 @@ from mnemorank.ranking.lexical import bm25
 # How many lists of each kind are read again; those without a folder are made by this package.
 ASKED_AGAIN = {
     "asked": 1440, "asked-news": 940, "asked-sessions": 660, "asked-pairs": 600, "lists/squad.train": 700,
-    "realmem": 530, "passages": 280, "lists/medquad.train": 280, "wiki": 250, "hops": 110, "personas": 60,
+    "realmem": 530, "passages": 280, "wiki": 250, "hops": 110, "personas": 60,
 }  # fmt: skip
 NEAR, FAR = 7, 2
 KEPT = 4

@@ -29,7 +29,7 @@ from mnemorank.ranking.select import (
     replace_one,
     within_budget,
 )
-from mnemorank.ranking.supersede import Supersession, asks_for_the_past, demote, drop, find_superseded
+from mnemorank.ranking.supersede import Supersession, asks_for_the_past, demote, drop, find_superseded, not_begun
 from mnemorank.results import Ranking, Result
 
 Floats = NDArray[np.float64]
@@ -123,7 +123,7 @@ class Pipeline:
         score = sigmoid(odds + parts["links"] + parts["occasion"]) * np.prod(list(multipliers.values()), axis=0)
         order = self._diversified(self._order(score), score, top_k)
         superseded = self._superseded(order)
-        order = self._demoted(order, superseded, score)
+        order = self._demoted(order, superseded, relevance)
         known = [relevance[i] for i in order if i not in superseded.future]
         order = self._short_list(order, relevance, top_k)
         best = np.nanmax(known) if np.isfinite(known).any() else None
@@ -175,7 +175,7 @@ class Pipeline:
             trust = trust_in_words(self.query, scored.manifest.first_stage.long_query)
             weight = scored.manifest.link_weight * trust
         result = np.zeros(len(self.pool))
-        best = [i for i in np.argsort(-odds, kind="stable")[:_LOOKED_AT] if np.isfinite(odds[i])]
+        best = sorted(self._witnesses(odds), key=lambda i: -odds[i])[:_LOOKED_AT]
         if weight and best:
             texts = [self.pool[i].text for i in best]
             passages = [scored.matched[i] or self.pool[i].text for i in best]
@@ -187,10 +187,14 @@ class Pipeline:
         weight = self.options.fusion.occasion_weight
         weight = scored.manifest.occasion_weight if weight is None else weight
         result = np.zeros(len(self.pool))
-        known = np.flatnonzero(np.isfinite(odds))
-        if weight:
-            result[known] = weight * company([self.pool[i] for i in known.tolist()], odds[known])
+        if weight and (known := self._witnesses(odds)):
+            result[known] = weight * company([self.pool[i] for i in known], odds[known])
         return result
+
+    def _witnesses(self, odds: Floats) -> list[int]:
+        """Positions of the memories that may speak for others: those scored that had begun at the asked date."""
+        future = not_begun(self.pool, self.times.as_of)
+        return [i for i, known in enumerate(np.isfinite(odds)) if known and i not in future]
 
     def _order(self, score: Floats) -> list[int]:
         """Scored memories by score, then unscored ones in first-stage order, then empty texts."""
@@ -211,12 +215,12 @@ class Pipeline:
             order = mmr(order, known, similarity, selection.diversity, min(wanted, _MOST_DIVERSE))
         return order
 
-    def _demoted(self, order: list[int], superseded: Supersession, score: Floats) -> list[int]:
+    def _demoted(self, order: list[int], superseded: Supersession, relevance: Floats) -> list[int]:
         if self.times.as_of is None and asks_for_the_past(self.query):
             return order
         if self.options.supersede == "drop":
             return drop(order, superseded)
-        return demote(order, superseded, [float(s) if math.isfinite(s) else 0.0 for s in score])
+        return demote(order, superseded, [float(r) if math.isfinite(r) else 0.0 for r in relevance])
 
     def _short_list(self, order: list[int], relevance: Floats, top_k: int | None) -> list[int]:
         selection = self.options.selection

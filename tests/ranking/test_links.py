@@ -81,3 +81,18 @@ def test_links_raise_the_score_and_leave_relevance(tiny_onnx):
 def test_a_negative_weight_is_refused():
     with pytest.raises(InputError, match="link_weight"):
         Fusion(link_weight=-1)
+
+
+def test_about_a_long_query_links_count_less_unless_the_caller_weighs_them(tiny_onnx):
+    model = Model.load(tiny_onnx)
+    manifest = replace(model.manifest, link_weight=3.0, first_stage=replace(model.manifest.first_stage, long_query=2))
+    short = replace(model, manifest=replace(manifest, first_stage=replace(manifest.first_stage, long_query=None)))
+    weighed = Options(fusion=Fusion(link_weight=3.0))
+
+    def links(model, options=None):
+        ranking = Reranker(model, options=options).rerank(QUERY, [FILM, DIRECTOR, OTHER], explain=True)
+        return sum(result.factors["links"] for result in ranking)
+
+    long = replace(model, manifest=manifest)
+    assert 0 < links(long) < links(short)
+    assert links(long, weighed) == links(short)

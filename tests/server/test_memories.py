@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import threading
+from dataclasses import fields
 
 import pytest
 
-from mnemorank import Fusion, Options, Reranker
+from mnemorank import Fusion, Options, Reranker, Selection
 from mnemorank.errors import ScorerError
 from mnemorank.server.events import RerankEvent
+from mnemorank.server.routes.memories_shapes import FusionShape, SelectionShape
 
 PATH = "/v1/memories/rerank"
 MEMORIES = [
@@ -143,6 +145,7 @@ def test_the_shape_to_the_letter(client):
         ({"deadline_ms": -5}, "deadline_ms", ""),
         ({"fusion": {"recency_weight": 7}}, "fusion.recency_weight", "from 0 to 1"),
         ({"fusion": {"recensy": "linear"}}, "fusion.recensy", "not permitted"),
+        ({"fusion": {"occasion_weight": 7}}, "fusion.occasion_weight", "from 0 to 1"),
         ({"topk": 3}, "topk", "not permitted"),
     ],
 )
@@ -286,3 +289,8 @@ def test_a_deadline_header_is_an_error_in_dialects_that_cannot_say_degraded(star
     assert (tei.status_code, tei.json()["error_type"]) == (424, "Backend")
     wrong = running.client.post("/rerank", json={"query": "a", "texts": ["a"]}, headers={"x-deadline-ms": "soon"})
     assert wrong.status_code == 422
+
+
+def test_the_wire_knows_every_weight_of_the_library():
+    assert set(FusionShape.model_fields) == {field.name for field in fields(Fusion)}
+    assert set(SelectionShape.model_fields) == {field.name for field in fields(Selection)}

@@ -200,24 +200,42 @@ def test_a_turn_knows_only_what_was_noted_by_then(ask, tmp_path):
     assert all(each["occurred_start"] <= "2026-01-12" and each["text"] != "memory 3" for each in one.wrong)
 
 
-def test_the_hardest_wrong_memories_are_those_the_model_ranks_highest(makers, tmp_path, tiny_onnx, monkeypatch):
+WORDS = "cat tea boat work city rain song bread moved sleeps Ruby at Zenith Aurora".split()
+WRONG = [" ".join(WORDS[n:] + WORDS[:n]) for n in range(len(WORDS))]
+
+
+@pytest.fixture
+def hardest(makers, tmp_path, tiny_onnx, monkeypatch):
+    """Makes lists of one question, with limits of our own."""
     import hardest
 
-    words = "cat tea boat work city rain song bread moved sleeps Ruby at Zenith Aurora".split()
-    wrong = [{"text": " ".join(words[n:] + words[:n]), "label": 0} for n in range(len(words))]
-    record = {"query": "Where does Ruby work?", "candidates": [{"text": "Ruby works at Zenith.", "label": 1}, *wrong]}
-    with gzip.open(tmp_path / "asked.jsonl.gz", "wt") as stream:
-        stream.write(json.dumps(record) + "\n")
     monkeypatch.setattr(hardest, "ASKED_AGAIN", {"asked": 5})
-    monkeypatch.setattr(hardest, "DOUBTFUL", 1e9)
-    monkeypatch.setattr(hardest, "NEAR", len(wrong))
-    (made,) = hardest.make(tmp_path, tmp_path, str(tiny_onnx), random.Random(1))
-    model = Model.load(tiny_onnx)
-    scores = model.score(record["query"], [Memory(each["text"]) for each in wrong]).raw
-    best = sorted(range(len(wrong)), key=lambda i: -scores[i])[: hardest.KEPT]
-    assert [each["text"] for each in made.wrong] == [wrong[i]["text"] for i in best]
+
+    def make(query="Where does Ruby work?", **limits):
+        for name, value in {"DOUBTFUL": 1e9, "NEAR": len(WRONG), **limits}.items():
+            monkeypatch.setattr(hardest, name, value)
+        candidates = [{"text": "Ruby works at Zenith.", "label": 1}, *({"text": t, "label": 0} for t in WRONG)]
+        with gzip.open(tmp_path / "asked.jsonl.gz", "wt") as stream:
+            stream.write(json.dumps({"query": query, "candidates": candidates}) + "\n")
+        return hardest.make(tmp_path, tmp_path, str(tiny_onnx), random.Random(1))
+
+    return make
+
+
+def test_the_hardest_wrong_memories_are_those_the_model_ranks_highest(hardest, tiny_onnx):
+    (made,) = hardest(KEPT=4)
+    scores = Model.load(tiny_onnx).score(made.query, [Memory(text) for text in WRONG]).raw
+    best = sorted(range(len(WRONG)), key=lambda i: -scores[i])[:4]
+    assert [each["text"] for each in made.wrong] == [WRONG[i] for i in best]
     assert [each["text"] for each in made.right] == ["Ruby works at Zenith."]
 
-    monkeypatch.setattr(hardest, "KNOWN", -1e9)  # whatever the model says, it knows this list
-    monkeypatch.setattr(hardest, "KEPT_KNOWN", 0)
-    assert hardest.make(tmp_path, tmp_path, str(tiny_onnx), random.Random(1)) == []
+
+def test_of_many_wrong_memories_some_near_and_some_far_are_read(hardest):
+    (made,) = hardest(NEAR=2, FAR=1)
+    assert len(made.wrong) == 3
+
+
+def test_what_the_model_knows_what_is_doubtful_and_what_is_too_long_is_left_out(hardest):
+    assert hardest(KNOWN=-1e9, KEPT_KNOWN=0) == []
+    assert hardest(DOUBTFUL=-1e9, WELL=-1e9, KNOWN=7.0) == []
+    assert hardest(query="Ruby " * 90, KNOWN=7.0) == []

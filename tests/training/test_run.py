@@ -326,6 +326,7 @@ def test_the_recipe_says_how_the_pipeline_runs_the_model(tables, tmp_path):
         "first_stage": {"weight": 0.3, "in_part": 1.2},
         "windows": {"most": 2},
         "link_weight": 2.0,
+        "occasion_weight": 0.3,
         "abstain_below": 0.2,
         "calibration": {"scale": 0.5, "bias": -1.0},
     }
@@ -333,7 +334,9 @@ def test_the_recipe_says_how_the_pipeline_runs_the_model(tables, tmp_path):
     manifest = load_artefact(tmp_path / "out").manifest
     assert manifest.first_stage == FirstStage(0.3, in_part=1.2)
     assert manifest.windows == Windows(most=2)
-    assert (manifest.link_weight, manifest.abstain_below) == (2.0, 0.2)
+    assert (manifest.link_weight, manifest.occasion_weight, manifest.abstain_below) == (2.0, 0.3, 0.2)
     assert manifest.calibration == Calibration(0.5, -1.0)
     with pytest.raises(InputError, match=r"pipeline\.first_stage\.wieght: unknown key"):
         parse_recipe({**tables, "pipeline": {"first_stage": {"wieght": 1.0}}})
+    with pytest.raises(InputError, match="occasion_weight: expected a number from 0 to 1, got 5"):
+        parse_recipe({**tables, "pipeline": {"occasion_weight": 5}})

@@ -56,10 +56,12 @@ class Fusion:
         for name in ("recency_weight", "temporal_weight", "proof_weight", "trust_weight"):
             if not 0 <= getattr(self, name) <= 1:
                 raise InputError(f"{name}: expected a number from 0 to 1, got {getattr(self, name)!r}")
-        for name in ("first_stage_weight", "link_weight", "occasion_weight"):
+        for name in ("first_stage_weight", "link_weight"):
             value = getattr(self, name)
             if value is not None and not 0 <= value < np.inf:
                 raise InputError(f"{name}: expected a number from 0, got {value!r}")
+        if self.occasion_weight is not None and not 0 <= self.occasion_weight <= 1:
+            raise InputError(f"occasion_weight: expected a number from 0 to 1, got {self.occasion_weight!r}")
 
 
 def evidence(first_stage: Floats, weight: float, method: str = "score") -> Floats:

@@ -22,17 +22,31 @@ _COMPANIONS = 2
 def company(memories: Sequence[Memory], odds: Floats) -> Floats:
     """How far the best two others of a memory's day stand above the pool's mean, in log-odds; 0 where none does.
 
-    A companion that is missing counts 0, so a day of two memories says half as much as one of three. Of few memories
-    a mean says little: a pool of fewer than `FULL_POOL` counts accordingly less.
+    A companion that is missing counts 0, so a day of two memories says half as much as one of three; the same text
+    again is no companion. A day that most memories share tells little, and so does the mean of a few: both count
+    accordingly less, a pool from `FULL_POOL` on wholly.
     """
-    above = np.maximum(0.0, odds - odds.mean()) if len(odds) else odds
     result = np.zeros(len(odds))
+    if not len(odds):
+        return result
+    above = np.maximum(0.0, odds - odds.mean())
     for members in _days(memories).values():
-        best = sorted(members, key=lambda i: -above[i])[: _COMPANIONS + 1]
+        telling = 1.0 - len(members) / len(odds)
+        best = _best_texts(members, memories, above)
         for i in members:
-            others = [j for j in best if j != i][:_COMPANIONS]
-            result[i] = sum(above[j] for j in others) / _COMPANIONS
+            others = [above[j] for j in best if memories[j].text != memories[i].text][:_COMPANIONS]
+            result[i] = telling * sum(others) / _COMPANIONS
     return result * min(1.0, len(odds) / FULL_POOL)
+
+
+def _best_texts(members: Sequence[int], memories: Sequence[Memory], above: Floats) -> list[int]:
+    """As many of a day's memories as one of them needs for its companions, best first, no text twice."""
+    best: dict[str, int] = {}
+    for i in sorted(members, key=lambda i: -above[i]):
+        best.setdefault(memories[i].text, i)
+        if len(best) > _COMPANIONS:
+            break
+    return list(best.values())
 
 
 def _days(memories: Sequence[Memory]) -> dict[tuple[int, int, int], list[int]]:

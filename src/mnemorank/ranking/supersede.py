@@ -51,6 +51,11 @@ def asks_for_the_past(query: str) -> bool:
     return bool(_ASKS_FOR_THE_PAST.search(query))
 
 
+def not_begun(memories: Sequence[Memory], as_of: Moment | None) -> frozenset[int]:
+    """Positions of the memories that began after the asked date; none where none is asked."""
+    return frozenset(i for i, m in enumerate(memories) if as_of and m.date and as_of.end <= m.date.start)
+
+
 def find_superseded(
     memories: Sequence[Memory], as_of: Moment | None = None, among: Sequence[int] | None = None
 ) -> Supersession:
@@ -65,7 +70,7 @@ def find_superseded(
     :param as_of: the date whose state is asked for; memories that began later neither count nor replace.
     :param among: positions to look at, all by default; `future` is always of the whole pool.
     """
-    future = frozenset(i for i, m in enumerate(memories) if as_of and m.date and as_of.end <= m.date.start)
+    future = not_begun(memories, as_of)
     known = [i for i in (range(len(memories)) if among is None else among) if i not in future]
     # What is stated is sure, then what has a key: of two reasons for one pair the later update stands.
     pairs = _matching_pairs(memories, known) | _named_pairs(memories, known)

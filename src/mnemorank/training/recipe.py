@@ -262,6 +262,11 @@ class PipelineTable:
     abstain_below: float = 0.0
     calibration: Calibration | None = None
 
+    def __post_init__(self) -> None:
+        between(self, "link_weight", 0, 1e3)
+        between(self, "occasion_weight", 0, 1)
+        between(self, "abstain_below", 0, 1)
+
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
