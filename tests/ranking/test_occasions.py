@@ -36,6 +36,19 @@ def test_when_it_was_said_goes_before_when_it_began():
     assert company(began, ODDS) == pytest.approx(company(POOL, ODDS))
 
 
+@pytest.mark.parametrize(
+    ("field", "day", "counts"),
+    [
+        ("mentioned_at", "2024-05-01", True),
+        ("occurred_start", "2024-05-01", False),
+        ("occurred_start", "2024-05-01T09:30", True),
+    ],
+)
+def test_a_beginning_on_the_first_of_a_month_is_a_month(field, day, counts):
+    pool = [Memory(f"note {n}", **{field: day if n < 3 else None}) for n in range(12)]
+    assert company(pool, np.array([3.0, 2.0, *[-1.0] * 10])).any() == counts
+
+
 def test_a_time_of_day_does_not_part_a_day_as_it_was_written():
     morning, evening, elsewhere = memories("2024-05-03T08:00:00Z", "2024-05-03T23:30:00-05:00", "2024-05-04T04:35:00Z")
     found = company([morning, evening, elsewhere, *POOL[5:]], np.array([3.0, -2.0, -2.0, *ODDS[5:]]))

@@ -50,10 +50,14 @@ def _best_texts(members: Sequence[int], memories: Sequence[Memory], above: Float
 
 
 def _days(memories: Sequence[Memory]) -> dict[tuple[int, int, int], list[int]]:
-    """Memories by the day on which they were said or, where that is not known, began; a month or a year is no day."""
+    """Memories by the day on which they were said or, where that is not known, began."""
     days = defaultdict(list)
     for position, memory in enumerate(memories):
         moment = memory.mentioned_at or memory.occurred_start
-        if moment is not None and moment.month is not None and moment.day is not None:
-            days[moment.year, moment.month, moment.day].append(position)
+        if moment is None or moment.month is None or moment.day is None:
+            continue
+        # "Since November" is stored as the first of November: a beginning on a first, with no time of day, is a month.
+        if memory.mentioned_at is None and moment.day == 1 and moment.time is None:
+            continue
+        days[moment.year, moment.month, moment.day].append(position)
     return days
