@@ -60,6 +60,15 @@ def test_a_day_that_all_share_tells_nothing():
     assert not company(memories(*["2024-05-03"] * 12), np.linspace(-3, 3, 12)).any()
 
 
+def test_of_many_others_two_are_good_by_chance():
+    def lift(of_that_day):
+        pool = memories(*["2024-05-03"] * of_that_day, *[None] * (100 - of_that_day))
+        return company(pool, np.array([3.0, 3.0, *[-1.0] * 98]))[2]
+
+    assert lift(9) / 0.91 == pytest.approx(lift(3) / 0.97)
+    assert lift(17) / 0.83 == pytest.approx(lift(9) / 0.91 / 2)
+
+
 def test_the_same_text_again_is_no_companion():
     twice = [replace(POOL[0], text="the same"), replace(POOL[1], text="the same"), *POOL[2:]]
     found = company(twice, ODDS)

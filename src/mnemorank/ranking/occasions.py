@@ -17,21 +17,23 @@ from mnemorank.ranking.fuse import FULL_POOL
 
 Floats = NDArray[np.float64]
 _COMPANIONS = 2
+_CROWD = 8
 
 
 def company(memories: Sequence[Memory], odds: Floats) -> Floats:
     """How far the best two others of a memory's day stand above the pool's mean, in log-odds; 0 where none does.
 
     A companion that is missing counts 0, so a day of two memories says half as much as one of three; the same text
-    again is no companion. A day that most memories share tells little, and so does the mean of a few: both count
-    accordingly less, a pool from `FULL_POOL` on wholly.
+    again is no companion. Of many others two are good by chance, a day that most memories share tells little, and so
+    does the mean of a few: more than `_CROWD` others, a large share of the pool, a pool of fewer than `FULL_POOL`
+    count accordingly less.
     """
     result = np.zeros(len(odds))
     if not len(odds):
         return result
     above = np.maximum(0.0, odds - odds.mean())
     for members in _days(memories).values():
-        telling = 1.0 - len(members) / len(odds)
+        telling = (1.0 - len(members) / len(odds)) * min(1.0, _CROWD / max(1, len(members) - 1))
         best = _best_texts(members, memories, above)
         for i in members:
             others = [above[j] for j in best if memories[j].text != memories[i].text][:_COMPANIONS]
