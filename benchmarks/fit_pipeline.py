@@ -90,14 +90,19 @@ def figure(cases: Sequence[Case], manifest: Manifest, name: str) -> float:
     return float(np.mean(measure(judged, rankings)[name]))
 
 
+def figures(sets: dict[str, tuple[str, list[Case]]], manifest: Manifest) -> str:
+    """A row of a table: each set's measure, and their mean."""
+    found = [figure(cases, manifest, name) for name, cases in sets.values()]
+    return "  ".join(f"{f:12.4f}" for f in found) + f"  {np.mean(found):.4f}"
+
+
 def weights_table(sets: dict[str, tuple[str, list[Case]]], manifest: Manifest) -> None:
     print("weight  links  " + "  ".join(f"{name:>12}" for name in sets) + "    mean")
     for weight in WEIGHTS:
         first = FirstStage(weight, long_query=LONG_QUERY)
         for links in LINKS:
             tried = replace(manifest, calibration=Calibration(), first_stage=first, link_weight=links)
-            found = [figure(cases, tried, name) for name, cases in sets.values()]
-            print(f"{weight:6}  {links:5}  " + "  ".join(f"{f:12.4f}" for f in found) + f"  {np.mean(found):.4f}")
+            print(f"{weight:6}  {links:5}  " + figures(sets, tried))
 
 
 def occasions_table(
@@ -107,9 +112,7 @@ def occasions_table(
     first = FirstStage(weight, in_part=in_part, long_query=LONG_QUERY)
     chosen = replace(manifest, calibration=Calibration(), first_stage=first, link_weight=links)
     for occasion in OCCASIONS:
-        tried = replace(chosen, occasion_weight=occasion)
-        found = [figure(cases, tried, name) for name, cases in sets.values()]
-        print(f"{occasion:8}  " + "  ".join(f"{f:12.4f}" for f in found) + f"  {np.mean(found):.4f}")
+        print(f"{occasion:8}  " + figures(sets, replace(chosen, occasion_weight=occasion)))
 
 
 def with_evidence(case: Case, weight: float, in_part: float, keep: NDArray[np.bool_]) -> Floats:

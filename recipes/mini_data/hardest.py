@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from shared import MadeList, records
+from shared import MadeList, parted, records
 
 from mnemorank.errors import QueryTooLongError
 from mnemorank.memory import Memory
 from mnemorank.model import Model
-from mnemorank.ranking.lexical import bm25
 
 # How many lists of each kind are read again; those without a folder are made by this package.
 ASKED_AGAIN = {
@@ -32,7 +31,7 @@ def make(lists: Path, data: Path, name_or_folder: str, rng: random.Random) -> li
     model = Model.load(name_or_folder)
     made = []
     for name, record in _drawn(lists, data, rng):
-        right, wrong = _parted(record, rng)
+        right, wrong = parted(record, NEAR, FAR, rng)
         if not right or not wrong:
             continue
         try:
@@ -53,16 +52,3 @@ def _drawn(lists: Path, data: Path, rng: random.Random) -> Iterator[tuple[str, d
         found = list(records((data if "/" in name else lists) / f"{name}.jsonl.gz"))
         for record in rng.sample(found, min(count, len(found))):
             yield name, record
-
-
-def _parted(record: Mapping[str, Any], rng: random.Random) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """The right memories, and of the wrong ones those nearest by words and some others."""
-    parted: tuple[list[dict[str, Any]], list[dict[str, Any]]] = [], []
-    for candidate in record["candidates"]:
-        parted[candidate["label"] <= 0].append({key: v for key, v in candidate.items() if key != "label"})
-    right, wrong = parted
-    if len(wrong) > NEAR + FAR:
-        shared = bm25(record["query"], [fields["text"] for fields in wrong])
-        wrong = [wrong[i] for i in sorted(range(len(wrong)), key=lambda i: -shared[i])]
-        wrong = wrong[:NEAR] + rng.sample(wrong[NEAR:], FAR)
-    return right, wrong

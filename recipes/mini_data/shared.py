@@ -1,4 +1,4 @@
-"""What the makers share: a made list, records of a file, BM25 over a pool, and question words."""
+"""What the makers share: a made list, records of a file and their parts, BM25 over a pool, and question words."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import gzip
 import hashlib
 import json
 import random
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import bm25s
+
+from mnemorank.ranking.lexical import bm25
 
 Fields = dict[str, Any]
 MONTHS = "January February March April May June July August September October November December".split()
@@ -34,6 +36,17 @@ def records(path: Path) -> Iterator[dict[str, Any]]:
     """The lines of a packed file."""
     with gzip.open(path, "rt", encoding="utf-8") as stream:
         yield from map(json.loads, stream)
+
+
+def parted(record: Mapping[str, Any], near: int, far: int, rng: random.Random) -> tuple[list[Fields], list[Fields]]:
+    """The right memories of a list, and of the wrong ones those nearest by words and some others."""
+    fields = [{key: value for key, value in each.items() if key != "label"} for each in record["candidates"]]
+    labels = [each["label"] for each in record["candidates"]]
+    shared = bm25(record["query"], [each["text"] for each in fields])
+    others = sorted((i for i, label in enumerate(labels) if label <= 0), key=lambda i: -shared[i])
+    chosen = others[:near] + rng.sample(others[near:], min(far, len(others[near:])))
+    right = [each for each, label in zip(fields, labels, strict=True) if label > 0]
+    return right, [fields[i] for i in chosen]
 
 
 class Pool:

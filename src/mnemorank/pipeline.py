@@ -160,14 +160,15 @@ class Pipeline:
             weight = first_stage_weight(stated, self.query, scored, self.first_stage.by_words)
         added = evidence(self.first_stage.scores, weight, fusion.first_stage_method or stated.method)
         odds = model_odds + added
+        witnesses = self._witnesses(odds)
         return odds, {
             "model": sigmoid(model_odds),
             "first_stage": added,
-            "links": self._links(scored, odds),
-            "occasion": self._occasion(scored, odds),
+            "links": self._links(scored, odds, witnesses),
+            "occasion": self._occasion(scored, odds, witnesses),
         }
 
-    def _links(self, scored: Scored, odds: Floats) -> Floats:
+    def _links(self, scored: Scored, odds: Floats, witnesses: Sequence[int]) -> Floats:
         """What second hops are worth, looked for among the best; 0 elsewhere."""
         weight = self.options.fusion.link_weight
         if weight is None:
@@ -175,20 +176,20 @@ class Pipeline:
             trust = trust_in_words(self.query, scored.manifest.first_stage.long_query)
             weight = scored.manifest.link_weight * trust
         result = np.zeros(len(self.pool))
-        best = sorted(self._witnesses(odds), key=lambda i: -odds[i])[:_LOOKED_AT]
-        if weight and best:
+        if weight and witnesses:
+            best = sorted(witnesses, key=lambda i: -odds[i])[:_LOOKED_AT]
             texts = [self.pool[i].text for i in best]
             passages = [scored.matched[i] or self.pool[i].text for i in best]
             result[best] = weight * led_to(self.query, texts, passages, odds[best])
         return result
 
-    def _occasion(self, scored: Scored, odds: Floats) -> Floats:
+    def _occasion(self, scored: Scored, odds: Floats, witnesses: Sequence[int]) -> Floats:
         """What good candidates of the same day are worth to a memory; 0 where it was not scored."""
         weight = self.options.fusion.occasion_weight
         weight = scored.manifest.occasion_weight if weight is None else weight
         result = np.zeros(len(self.pool))
-        if weight and (known := self._witnesses(odds)):
-            result[known] = weight * company([self.pool[i] for i in known], odds[known])
+        if weight and witnesses:
+            result[witnesses] = weight * company([self.pool[i] for i in witnesses], odds[witnesses])
         return result
 
     def _witnesses(self, odds: Floats) -> list[int]:
