@@ -68,7 +68,7 @@ class Windows:
 class Manifest:
     """All that is known about how to call a model. See docs/artefact.md for each field.
 
-    :param link_weight: log-odds for a memory whose subject the best candidate names and the query does not.
+    :param link_weight: log-odds for a memory whose subject the best candidates, or whose heading the query names.
     :param occasion_weight: log-odds for each log-odds by which others of the same day stand above the pool.
     :param abstain_below: calibrated relevance under which the best candidate counts as "nothing relevant".
     :param files: SHA-256 of each file of the artefact.

@@ -20,7 +20,7 @@ from mnemorank.options import FirstStageSource, Options
 from mnemorank.ranking.calibrate import log_odds, sigmoid
 from mnemorank.ranking.fuse import evidence, factors, trust_in_words
 from mnemorank.ranking.lexical import bm25
-from mnemorank.ranking.links import led_to
+from mnemorank.ranking.links import linked
 from mnemorank.ranking.occasions import company
 from mnemorank.ranking.select import (
     memory_similarity,
@@ -169,7 +169,7 @@ class Pipeline:
         }
 
     def _links(self, scored: Scored, odds: Floats, witnesses: Sequence[int]) -> Floats:
-        """What second hops are worth, looked for among the best; 0 elsewhere."""
+        """What links are worth, looked for among the best; 0 elsewhere."""
         weight = self.options.fusion.link_weight
         if weight is None:
             # A turn of a chat names much in passing that leads nowhere.
@@ -180,7 +180,7 @@ class Pipeline:
             best = sorted(witnesses, key=lambda i: -odds[i])[:_LOOKED_AT]
             texts = [self.pool[i].text for i in best]
             passages = [scored.matched[i] or self.pool[i].text for i in best]
-            result[best] = weight * led_to(self.query, texts, passages, odds[best])
+            result[best] = linked(self.query, texts, passages, odds[best], weight)
         return result
 
     def _occasion(self, scored: Scored, odds: Floats, witnesses: Sequence[int]) -> Floats:

@@ -94,7 +94,10 @@ def test_what_another_example_of_the_question_calls_right_is_no_negative():
 def test_negatives_may_be_kept_to_the_group():
     examples = [example(i, group="a" if i < 4 else "b") for i in range(8)]
     own = {memory.text for one in examples[:4] for memory in one.memories}
-    assert set(added(mine(examples, Mining(count=3, within_group=True))[0])) < own
+    assert set(added(mine(examples, Mining(count=3, groups="own"))[0])) < own
+    for one in mine(examples, Mining(count=3, hard_share=0.5, groups="other"))[:4]:
+        assert len(added(one)) == 3
+        assert not set(added(one)) & own
 
 
 def test_bm25_prefers_shared_words():
@@ -122,6 +125,8 @@ def test_bad_options_are_named():
         Mining(hard_share=2)
     with pytest.raises(InputError, match="last"):
         Mining(first=5, last=2)
+    with pytest.raises(InputError, match="groups: expected any, own or other"):
+        Mining(groups="mine")
     with pytest.raises(InputError, match="bm25 or the folder"):
         mine(pool(), Mining(retriever="nowhere"))
     with pytest.raises(InputError, match="no memory to draw from"):

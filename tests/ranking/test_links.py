@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from mnemorank import Fusion, InputError, Model, Options, Reranker
-from mnemorank.ranking.links import led_to, subject_of
+from mnemorank.ranking.links import linked, subject_of
 
 QUERY = "Where was the director of Kiss and Tell born?"
 FILM = "Kiss and Tell is a film of 1945, directed by Orlo Vantage after a play."
@@ -13,26 +13,26 @@ OTHER = "Marta Quill lives in Porto and keeps a bakery."
 ODDS = np.array([2.0, -1.0, -0.9])
 
 
-def test_a_memory_named_by_the_best_one_is_led_to():
-    film, director, other = led_to(QUERY, [FILM, DIRECTOR, OTHER], [FILM, DIRECTOR, OTHER], ODDS)
-    assert director > 0.05 > film
+def test_a_memory_named_by_the_best_one_is_linked():
+    film, director, other = linked(QUERY, [FILM, DIRECTOR, OTHER], [FILM, DIRECTOR, OTHER], ODDS, 1.0)
+    assert director > 0.03 > film
     assert other == 0
 
 
 def test_a_poor_candidate_leads_nowhere():
-    strong = led_to(QUERY, [FILM, DIRECTOR], [FILM, DIRECTOR], np.array([2.0, -1.0]))[1]
-    weak = led_to(QUERY, [FILM, DIRECTOR, OTHER], [FILM, DIRECTOR, OTHER], np.array([-4.0, -1.0, 2.0]))[1]
+    strong = linked(QUERY, [FILM, DIRECTOR], [FILM, DIRECTOR], np.array([2.0, -1.0]), 1.0)[1]
+    weak = linked(QUERY, [FILM, DIRECTOR, OTHER], [FILM, DIRECTOR, OTHER], np.array([-4.0, -1.0, 2.0]), 1.0)[1]
     assert weak < strong / 100
 
 
 def test_what_the_query_names_is_no_second_hop():
     asked = f"{QUERY} Orlo Vantage, the third son of a clockmaker who grew up in Leeds?"
-    assert led_to(asked, [FILM, DIRECTOR], [FILM, DIRECTOR], np.array([2.0, -1.0]))[1] == 0
+    assert linked(asked, [FILM, DIRECTOR], [FILM, DIRECTOR], np.array([2.0, -1.0]), 1.0)[1] == 0
 
 
 def test_the_link_is_looked_for_in_what_was_read():
     part = "Kiss and Tell is a film of 1945."
-    assert led_to(QUERY, [FILM, DIRECTOR], [part, DIRECTOR], np.array([2.0, -1.0]))[1] == 0
+    assert linked(QUERY, [FILM, DIRECTOR], [part, DIRECTOR], np.array([2.0, -1.0]), 1.0)[1] == 0
 
 
 def test_a_heading_says_what_a_text_is_about():
@@ -40,19 +40,49 @@ def test_a_heading_says_what_a_text_is_about():
     first_words, certainty = subject_of(DIRECTOR)
     assert first_words[:2] == ["orlo", "vantag"]
     assert certainty < 1
-    titled = led_to(QUERY, [FILM, f"Orlo Vantage: {DIRECTOR}"], [FILM, DIRECTOR], np.array([2.0, -1.0]))
-    assert titled[1] > led_to(QUERY, [FILM, DIRECTOR], [FILM, DIRECTOR], np.array([2.0, -1.0]))[1]
+    titled = linked(QUERY, [FILM, f"Orlo Vantage: {DIRECTOR}"], [FILM, DIRECTOR], np.array([2.0, -1.0]), 1.0)
+    assert titled[1] > linked(QUERY, [FILM, DIRECTOR], [FILM, DIRECTOR], np.array([2.0, -1.0]), 1.0)[1]
+
+
+def test_a_memory_headed_by_what_the_query_names_is_a_first_hop():
+    headed = [
+        "Kiss and Tell: A film of 1945.",
+        "Marta Quill: She keeps a bakery in Porto.",
+        "Kiss and Tell ran for a year.",
+    ]
+    links = linked(QUERY, headed, headed, np.zeros(3), 2.0)
+    assert links[0] > 0.3
+    assert links[1] == 0
+    assert links[2] < links[0] / 5
+
+
+def test_a_first_hop_leads_on():
+    texts = [f"Kiss and Tell: {FILM}", f"Orlo Vantage: {DIRECTOR}", "Porto: Marta Quill lives there."]
+    odds = np.array([-1.0, -1.0, 1.0])
+    assert linked(QUERY, texts, texts, odds, 9.0)[1] > 5 * linked(QUERY, texts, texts, odds, 1.0)[1] > 0
+
+
+def test_a_heading_of_one_word_says_less():
+    texts = ["Update: Ana moved.", "Porto Travel: Ana flew."]
+    one, two = (linked(query, texts, texts, np.zeros(2), 1.0).max() for query in ("Any update?", "Porto travel?"))
+    assert 0 < one < two * 0.6
+
+
+def test_a_heading_that_all_share_is_no_first_hop():
+    turns = [f"Marta: I saw film number {n}." for n in range(30)]
+    links = linked("Which films did Marta see?", turns, turns, np.zeros(30), 1.0)
+    assert links.max() < 0.01
 
 
 def test_what_all_candidates_share_is_no_link():
     crowd = [FILM] + [f"Orlo Vantage and the number {n} of his cats." for n in range(8)]
     odds = np.array([2.0] + [-1.0] * 8)
-    assert led_to(QUERY, crowd, crowd, odds)[1:].max() < 0.1
+    assert linked(QUERY, crowd, crowd, odds, 1.0)[1:].max() < 0.1
 
 
 @pytest.mark.parametrize("texts", [[], [FILM], ["", ""], [FILM, FILM]])
 def test_small_empty_and_equal_pools(texts):
-    links = led_to(QUERY, texts, texts, np.zeros(len(texts)))
+    links = linked(QUERY, texts, texts, np.zeros(len(texts)), 1.0)
     assert len(links) == len(texts)
     assert np.isfinite(links).all()
 

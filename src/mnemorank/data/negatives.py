@@ -34,7 +34,8 @@ class Mining:
         None for no limit, as BM25 needs: there a short wrong text often scores above a right one.
     :param similarity: a text this alike to a right one (Jaccard over word shingles) is taken for right, not negative.
     :param retriever: `bm25`, or the folder of a bi-encoder.
-    :param within_group: draw only from memories of the same group (persona, conversation).
+    :param groups: draw from memories of `any` group (persona, conversation, matter), of the question's `own`, or of
+        `other` ones alone: what answers a question may well stand in its group without being called right.
     """
 
     count: int = 4
@@ -44,7 +45,7 @@ class Mining:
     margin: float | None = None
     similarity: float = 0.7
     retriever: str = "bm25"
-    within_group: bool = False
+    groups: str = "any"
 
     def __post_init__(self) -> None:
         for name, low, high in (("hard_share", 0, 1), ("similarity", 0, 1), ("margin", 0, 10)):
@@ -53,6 +54,8 @@ class Mining:
                 continue
             if not isinstance(value, (int, float)) or not low <= value <= high:
                 raise InputError(f"{name}: expected a number from {low} to {high}, got {value!r}")
+        if self.groups not in ("any", "own", "other"):
+            raise InputError(f"groups: expected any, own or other, got {self.groups!r}")
         if self.count < 1 or self.first < 1 or self.last < self.first:
             raise InputError(
                 f"count and first: at least 1, and last: at least first; got {self.count}, {self.first}, {self.last}"
@@ -147,7 +150,12 @@ def _extended(
 
     def may_be_wrong(position: int) -> bool:
         memory = pool.memories[position]
-        if _key(memory) in own or (mining.within_group and example.group not in pool.groups[position]):
+        if _key(memory) in own:
+            return False
+        is_own = example.group in pool.groups[position]
+        if mining.groups == "own" and not is_own:
+            return False
+        if mining.groups == "other" and is_own and example.group is not None:
             return False
         text = shingles(memory.text)
         return all(len(text & other) / len(text | other) < mining.similarity for other in guarded)

@@ -27,8 +27,8 @@ class Fusion:
     :param recency: how age counts; `none` by default, since the model reads the dates itself.
     :param first_stage_weight: log-odds per standard deviation of the first-stage score; None takes the artefact's.
     :param first_stage_method: standardise the first stage's `score` or its `rank`; None takes the artefact's.
-    :param link_weight: log-odds for a memory that the best candidates lead to (`ranking.links`); None takes the
-        artefact's, 0 asks each memory alone.
+    :param link_weight: log-odds for a memory that the query or the best candidates lead to (`ranking.links`); None
+        takes the artefact's, 0 asks each memory alone.
     :param occasion_weight: log-odds for each log-odds by which others of the same day stand above the pool
         (`ranking.occasions`); None takes the artefact's, 0 asks each memory alone.
     """

@@ -1,7 +1,9 @@
-"""Second hops: a memory about something that a good candidate names, though the query does not.
+"""Links between a query and the subjects of memories, and from one memory to another.
 
-"Where was the director of Kiss and Tell born?" is answered by a memory that shares no word with it: the one about the
-person whom the memory about the film names. No model that reads one memory at a time can see that; the pool can.
+First hops: a memory headed by what the query names. Second hops: a memory about something that a good candidate names,
+though the query does not. "Where was the director of Kiss and Tell born?" is answered by a memory that shares no word
+with it: the one about the person whom the memory about the film names. No model that reads one memory at a time can see
+that; the pool can.
 """
 
 from __future__ import annotations
@@ -21,32 +23,62 @@ Floats = NDArray[np.float64]
 # Where no heading (`Orlo Vantage: …`) says what a text is about, its first words do, with less certainty.
 _HEADING = re.compile(r"([^\n]{2,60}?): ")
 _IN_BRACKETS = re.compile(r"\(.*?\)")
-_FIRST_TERMS, _CERTAINTY = 6, 0.5
+_FIRST_TERMS, _CERTAINTY = 6, 0.25
 _SOURCES = 5
 _STEEPNESS, _HEAD_START = 2.0, 1.0
+# What a first hop is worth beside a second: the model and BM25 have seen the query's words themselves. A heading of a
+# single word may be no name at all (`Update: …`).
+_FIRST_HOP, _SINGLE_WORD = 0.45, 0.5
 
 
-def led_to(query: str, texts: Sequence[str], passages: Sequence[str], odds: Floats) -> Floats:
-    """How far the best candidates lead to each one, 0 to 1: how good they are times how much of its subject they name.
-
-    Only what the query itself does not name counts, a subject of the query being no second hop; what many candidates
-    have in common counts little.
+def linked(query: str, texts: Sequence[str], passages: Sequence[str], odds: Floats, weight: float) -> Floats:
+    """The log-odds that links are worth to each candidate: up to `weight` for a second hop, less for a first.
 
     :param texts: the candidates, whose beginnings say what each is about.
     :param passages: what was read of each, where another may be named.
     :param odds: log-odds of relevance so far; a candidate well below the best leads nowhere.
     """
-    result = np.zeros(len(texts))
     if len(texts) < 2:
-        return result
+        return np.zeros(len(texts))
     asked = set(terms(query))
     said = [set(terms(passage)) for passage in passages]
     counts = Counter(term for passage in said for term in passage)
+    subjects = [subject_of(text) for text in texts]
+    first = weight * _FIRST_HOP * _named_by_query(asked, subjects, counts)
+    return first + weight * _led_to(asked, subjects, said, counts, odds + first)
+
+
+def _named_by_query(asked: set[str], subjects: Sequence[tuple[list[str], float]], counts: Counter[str]) -> Floats:
+    """How much of each candidate's heading the query names, 0 to 1; what many have in common counts little."""
+    pool = len(subjects)
+    result = np.zeros(pool)
+    for target, (subject, certainty) in enumerate(subjects):
+        rarity = {term: _rarity(max(1, counts[term]), pool) for term in subject}
+        if certainty == 1 and rarity:
+            named = sum(weight**2 for term, weight in rarity.items() if term in asked)
+            result[target] = (
+                named / (sum(rarity.values()) * _rarity(1, pool)) * (1 if len(rarity) > 1 else _SINGLE_WORD)
+            )
+    return result
+
+
+def _led_to(
+    asked: set[str],
+    subjects: Sequence[tuple[list[str], float]],
+    said: Sequence[set[str]],
+    counts: Counter[str],
+    odds: Floats,
+) -> Floats:
+    """How far the best candidates lead to each one, 0 to 1: how good they are times how much of its subject they name.
+
+    Only what the query itself does not name counts, a subject of the query being no second hop; what many candidates
+    have in common counts little.
+    """
+    result = np.zeros(len(subjects))
     strength = sigmoid(_STEEPNESS * (odds - odds.max()) + _HEAD_START)
     sources = np.argsort(-odds, kind="stable")[:_SOURCES]
-    for target, text in enumerate(texts):
-        subject, certainty = subject_of(text)
-        rarity = {term: _rarity(counts[term], len(texts)) for term in subject if term not in asked}
+    for target, (subject, certainty) in enumerate(subjects):
+        rarity = {term: _rarity(counts[term], len(subjects)) for term in subject if term not in asked}
         whole = sum(rarity.values())
         for source in sources:
             if source != target and whole > 0:
