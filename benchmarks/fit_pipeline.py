@@ -34,7 +34,7 @@ from mnemorank.ranking.fuse import evidence
 
 Floats = NDArray[np.float64]
 WEIGHTS = (0.0, 0.3, 0.6, 1.0, 1.5, 2.5, 4.0)
-LINKS = (0.0, 2.0, 4.0)
+LINKS = (0.0, 4.0, 8.0, 12.0)
 OCCASIONS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.7)
 THRESHOLDS = (0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5)
 # From so many terms of the query on, BM25 counts less: RealMem's turns gain by it, all other sets are indifferent.

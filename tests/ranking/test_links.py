@@ -14,8 +14,8 @@ ODDS = np.array([2.0, -1.0, -0.9])
 
 
 def test_a_memory_named_by_the_best_one_is_linked():
-    film, director, other = linked(QUERY, [FILM, DIRECTOR, OTHER], [FILM, DIRECTOR, OTHER], ODDS, 1.0)
-    assert director > 0.03 > film
+    film, director, other = linked(QUERY, [FILM, DIRECTOR, OTHER], [FILM, DIRECTOR, OTHER], ODDS, 2.0)
+    assert director > 0.05 > film
     assert other == 0
 
 

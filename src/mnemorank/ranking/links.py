@@ -51,14 +51,14 @@ def linked(query: str, texts: Sequence[str], passages: Sequence[str], odds: Floa
 def _named_by_query(asked: set[str], subjects: Sequence[tuple[list[str], float]], counts: Counter[str]) -> Floats:
     """How much of each candidate's heading the query names, 0 to 1; what many have in common counts little."""
     pool = len(subjects)
+    rarest = _rarity(1, pool)
     result = np.zeros(pool)
     for target, (subject, certainty) in enumerate(subjects):
+        if certainty < 1 or asked.isdisjoint(subject):
+            continue
         rarity = {term: _rarity(max(1, counts[term]), pool) for term in subject}
-        if certainty == 1 and rarity:
-            named = sum(weight**2 for term, weight in rarity.items() if term in asked)
-            result[target] = (
-                named / (sum(rarity.values()) * _rarity(1, pool)) * (1 if len(rarity) > 1 else _SINGLE_WORD)
-            )
+        named = sum(weight**2 for term, weight in rarity.items() if term in asked)
+        result[target] = named / (sum(rarity.values()) * rarest) * (1 if len(rarity) > 1 else _SINGLE_WORD)
     return result
 
 
