@@ -4,9 +4,9 @@
 
 Reads 2WikiMultiHopQA, MultiHop-RAG, RealMem and the training questions of LongMemEval-S from MNEMORANK_DATA and writes,
 in the `lists` format: wiki, bridge, ict, title (paragraphs), lme, reply, said (dialogue), synth (dated facts by
-template), passages, personas, hops (what we wrote ourselves, in `own/`), asked, asked-pairs, asked-news,
-asked-sessions, asked-turns (questions we wrote about texts of the data) and realmem (fewer wrong memories a list). The
-same seed gives the same files.
+template), passages, personas, hops, decoys, decoys-none (what we wrote ourselves, in `own/`; decoys-dev is kept to
+choose by, decoys-test to measure on), asked, asked-pairs, asked-news, asked-sessions, asked-turns (questions we wrote
+about texts of the data) and realmem (fewer wrong memories a list). The same seed gives the same files.
 
     MNEMORANK_DATA=/path/to/data python recipes/mini_data /path/to/lists --hard-for MODEL
 
@@ -37,6 +37,8 @@ def write(folder: Path, name: str, lists: list[MadeList]) -> None:
     with gzip.open(path, "wt", encoding="utf-8") as stream:
         for number, made in enumerate(lists):
             record = {"id": str(number), "query": made.query, "source": name, "candidates": made.candidates()}
+            if not made.right:
+                record["answerable"] = False
             stream.write(json.dumps(record, ensure_ascii=False) + "\n")
     print(f"{path}: {len(lists)} lists")  # noqa: T201
 

@@ -1,4 +1,4 @@
-"""Lists from what we wrote ourselves: topics with passages and questions, people with memories and turns of a chat."""
+"""Lists from what we wrote ourselves: passages, people with memories and turns of a chat, linked entries, decoys."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
-from shared import Fields, MadeList, records
+from shared import Fields, MadeList, number, records
 
 from mnemorank.ranking.lexical import bm25
 
 OWN = Path(__file__).parent / "own"
 # Of a person's memories, those that share the most words with the turn: the rest teach nothing.
 MOST_WRONG = 12
+# Of the scenes with decoys one in so many is kept to choose by, and those of one hand to be measured on alone.
+KEPT, TEST_HAND = 12, "o"
 
 
 def make(rng: random.Random) -> dict[str, list[MadeList]]:
@@ -25,7 +27,28 @@ def make(rng: random.Random) -> dict[str, list[MadeList]]:
         "passages": [dated(made, rng) if rng.random() < 1 / 3 else made for made in passages],
         "personas": [made for persona in _read("personas") for made in _turns(persona)],
         "hops": [dated(made, rng) if rng.random() < 1 / 3 else made for made in hops],
+        **decoys(),
     }
+
+
+def decoys() -> dict[str, list[MadeList]]:
+    """Scenes of four memories that share words: the question of each one, and a question that none answers."""
+    made: dict[str, list[MadeList]] = {"decoys": [], "decoys-none": [], "decoys-dev": [], "decoys-test": []}
+    for scene in _read("decoys"):
+        memories = scene["memories"]
+        asked = [
+            MadeList(each["q"], [memories[each["answer"]]], [m for i, m in enumerate(memories) if i != each["answer"]])
+            for each in scene["questions"]
+        ]
+        unanswered = MadeList(scene["none"], [], memories)
+        if scene["hand"] == TEST_HAND:
+            made["decoys-test"] += [*asked, unanswered]
+        elif number(memories[0]["text"]) % KEPT == 0:
+            made["decoys-dev"] += [*asked, unanswered]
+        else:
+            made["decoys"] += asked
+            made["decoys-none"].append(unanswered)
+    return made
 
 
 def _read(name: str) -> Iterator[dict[str, Any]]:

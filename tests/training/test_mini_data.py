@@ -73,6 +73,27 @@ def test_what_we_wrote_ourselves_is_whole(makers, name):
         assert len({isinstance(each, dict) and "occurred_start" in each for each in (*one.right, *one.wrong)}) == 1
 
 
+def test_of_a_scene_with_decoys_each_memory_is_right_once_and_none_for_the_last_question(makers):
+    import written
+
+    made = written.decoys()
+    scenes = list(written._read("decoys"))
+    assert len(scenes) > 1500
+    for scene in scenes:
+        assert sorted(question["answer"] for question in scene["questions"]) == [0, 1, 2, 3]
+        assert len({memory["text"] for memory in scene["memories"]}) == 4
+    assert sum(map(len, made.values())) == 5 * len(scenes)
+    assert not any(one.right for one in made["decoys-none"])
+    assert all(len(one.right) == 1 and len(one.wrong) == 3 for one in made["decoys"])
+    apart = made["decoys-dev"] + made["decoys-test"]
+    kept = {memory["text"] for one in apart for memory in (*one.right, *one.wrong)}
+    trained = {memory["text"] for one in made["decoys"] for memory in one.right}
+    assert made["decoys-dev"]
+    assert made["decoys-test"]
+    assert kept.isdisjoint(trained)
+    assert all(Memory.of(each).text for one in made["decoys"] for each in one.candidates())
+
+
 def test_a_persons_turn_never_sees_a_later_memory(makers):
     import written
 
