@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ KEPT, TEST_HAND = 12, "o"
 
 def make(rng: random.Random) -> dict[str, list[MadeList]]:
     """Of the passages and hops a third bear dates, which mean nothing there: a date alone must not change a score."""
-    passages = [made for topic in _read("passages") for made in _questions(topic)]
+    passages = [made for topic in _read("passages") for made in _questions(topic["passages"], topic["questions"])]
     hops = [made for group in _read("hops") for made in _hops(group)]
     return {
         "passages": [dated(made, rng) if rng.random() < 1 / 3 else made for made in passages],
@@ -36,10 +36,7 @@ def decoys() -> dict[str, list[MadeList]]:
     made: dict[str, list[MadeList]] = {"decoys": [], "decoys-none": [], "decoys-dev": [], "decoys-test": []}
     for scene in _read("decoys"):
         memories = scene["memories"]
-        asked = [
-            MadeList(each["q"], [memories[each["answer"]]], [m for i, m in enumerate(memories) if i != each["answer"]])
-            for each in scene["questions"]
-        ]
+        asked = list(_questions(memories, scene["questions"]))
         unanswered = MadeList(scene["none"], [], memories)
         if scene["hand"] == TEST_HAND:
             made["decoys-test"] += [*asked, unanswered]
@@ -55,10 +52,10 @@ def _read(name: str) -> Iterator[dict[str, Any]]:
     return records(OWN / f"{name}.jsonl.gz")
 
 
-def _questions(topic: dict[str, Any]) -> Iterator[MadeList]:
-    for question in topic["questions"]:
-        right = topic["passages"][question["right"]]
-        yield MadeList(question["query"], [right], [text for text in topic["passages"] if text != right])
+def _questions(memories: Sequence[str | Fields], questions: Sequence[Fields]) -> Iterator[MadeList]:
+    for question in questions:
+        right = memories[question["right"]]
+        yield MadeList(question["query"], [right], [memory for memory in memories if memory != right])
 
 
 def _turns(persona: dict[str, Any]) -> Iterator[MadeList]:

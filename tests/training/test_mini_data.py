@@ -80,7 +80,7 @@ def test_of_a_scene_with_decoys_each_memory_is_right_once_and_none_for_the_last_
     scenes = list(written._read("decoys"))
     assert len(scenes) > 1500
     for scene in scenes:
-        assert sorted(question["answer"] for question in scene["questions"]) == [0, 1, 2, 3]
+        assert sorted(question["right"] for question in scene["questions"]) == [0, 1, 2, 3]
         assert len({memory["text"] for memory in scene["memories"]}) == 4
     assert sum(map(len, made.values())) == 5 * len(scenes)
     assert not any(one.right for one in made["decoys-none"])
