@@ -70,6 +70,7 @@ class Manifest:
 
     :param link_weight: log-odds for a memory whose subject the best candidates, or whose heading the query names.
     :param occasion_weight: log-odds for each log-odds by which others of the same day stand above the pool.
+    :param asked_time_weight: log-odds for a memory of the time that the query names.
     :param abstain_below: calibrated relevance under which the best candidate counts as "nothing relevant".
     :param files: SHA-256 of each file of the artefact.
     """
@@ -87,6 +88,7 @@ class Manifest:
     windows: Windows = Windows()
     link_weight: float = 0.0
     occasion_weight: float = 0.0
+    asked_time_weight: float = 0.0
     abstain_below: float = 0.0
     quantization: str = "none"
     base: str | None = None
@@ -179,6 +181,7 @@ _CHECKS: dict[str, tuple[str, Callable[[object], bool]]] = {
     "windows.most": ("a whole number from 1", _count(1)),
     "link_weight": ("a number from 0", _number(0, 1e3)),
     "occasion_weight": ("a number from 0 to 1", _number(0, 1)),
+    "asked_time_weight": ("a number from 0", _number(0, 1e3)),
     "abstain_below": ("a number from 0 to 1", _number(0, 1)),
     "quantization": ("a word", _text),
     "base": ("a string or null", _maybe_text),

@@ -17,9 +17,10 @@ from mnemorank.model import Scored, Scoring
 from mnemorank.moment import Moment
 from mnemorank.moment import now as present
 from mnemorank.options import FirstStageSource, Options
+from mnemorank.ranking.asked_time import time_evidence
 from mnemorank.ranking.calibrate import log_odds, sigmoid
+from mnemorank.ranking.conversation import memories_bm25
 from mnemorank.ranking.fuse import evidence, factors, trust_in_words
-from mnemorank.ranking.lexical import bm25
 from mnemorank.ranking.links import linked
 from mnemorank.ranking.occasions import company
 from mnemorank.ranking.select import (
@@ -86,7 +87,7 @@ class FirstRanking:
         scores = given = _given_scores(pool)
         by_words = source == "bm25" or (source == "auto" and not np.isfinite(given).any())
         if by_words:
-            scores = bm25(query, [memory.text for memory in pool])
+            scores = memories_bm25(query, pool)
         elif source == "none":
             scores = np.full(len(pool), np.nan)
         return cls(scores, _best_first(scores if source == "bm25" else given), by_words)
@@ -120,7 +121,8 @@ class Pipeline:
         odds, parts = self._odds(scored, manifest)
         relevance = sigmoid(odds)
         multipliers = factors(self.pool, self.options.fusion, self.times.now, self.times.asked)
-        score = sigmoid(odds + parts["links"] + parts["occasion"]) * np.prod(list(multipliers.values()), axis=0)
+        told = parts["links"] + parts["occasion"] + parts["asked_time"]
+        score = sigmoid(odds + told) * np.prod(list(multipliers.values()), axis=0)
         order = self._diversified(self._order(score), score, top_k)
         superseded = self._superseded(order)
         order = self._demoted(order, superseded, relevance)
@@ -166,6 +168,7 @@ class Pipeline:
             "first_stage": added,
             "links": self._links(scored, odds, witnesses),
             "occasion": self._occasion(scored, odds, witnesses),
+            "asked_time": self._asked_time(scored, witnesses),
         }
 
     def _links(self, scored: Scored, odds: Floats, witnesses: Sequence[int]) -> Floats:
@@ -190,6 +193,15 @@ class Pipeline:
         result = np.zeros(len(self.pool))
         if weight and witnesses:
             result[witnesses] = weight * company([self.pool[i] for i in witnesses], odds[witnesses])
+        return result
+
+    def _asked_time(self, scored: Scored, witnesses: Sequence[int]) -> Floats:
+        """What the time that the query names is worth to a memory; 0 where it was not scored or the caller told it."""
+        weight = self.options.fusion.asked_time_weight
+        weight = scored.manifest.asked_time_weight if weight is None else weight
+        result = np.zeros(len(self.pool))
+        if weight and witnesses and self.times.asked is None:
+            result[witnesses] = time_evidence(self.query, [self.pool[i] for i in witnesses], self.times.now, weight)
         return result
 
     def _witnesses(self, odds: Floats) -> list[int]:

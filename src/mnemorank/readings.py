@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from mnemorank.formats import Formatted, formats
 from mnemorank.manifest import Manifest
 from mnemorank.memory import Memory
-from mnemorank.ranking.lexical import bm25
+from mnemorank.ranking.conversation import spans_bm25
 from mnemorank.ranking.windows import Span, best_windows, coarse_split, split
 from mnemorank.scorers import Passage, Scorer
 
@@ -74,11 +74,11 @@ class Reader:
         return [(start, body[start:end]) for start, end in self._best(body, coarse_split(body, _LONG_TEXT // 4))]
 
     def _best(self, body: str, spans: list[Span]) -> list[Span]:
-        """The spans that BM25 among them finds best, in reading order."""
+        """The spans that BM25 among them finds best, above all by what the user says in them, in reading order."""
         most = self.manifest.windows.most
         if len(spans) <= most:
             return spans
-        scores = bm25(self.query, [body[start:end] for start, end in spans])
+        scores = spans_bm25(self.query, body, spans)
         return [spans[position] for position in best_windows(scores, most)]
 
     def _windows(self, owner: int, written: Formatted, spans: Sequence[Span]) -> list[Reading]:

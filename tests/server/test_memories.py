@@ -145,6 +145,7 @@ def test_the_shape_to_the_letter(client):
         ({"deadline_ms": -5}, "deadline_ms", ""),
         ({"fusion": {"recency_weight": 7}}, "fusion.recency_weight", "from 0 to 1"),
         ({"fusion": {"recensy": "linear"}}, "fusion.recensy", "not permitted"),
+        ({"fusion": {"asked_time_weight": -1}}, "fusion.asked_time_weight", "from 0"),
         ({"fusion": {"occasion_weight": 7}}, "fusion.occasion_weight", "from 0 to 1"),
         ({"topk": 3}, "topk", "not permitted"),
     ],

@@ -31,6 +31,8 @@ class Fusion:
         takes the artefact's, 0 asks each memory alone.
     :param occasion_weight: log-odds for each log-odds by which others of the same day stand above the pool
         (`ranking.occasions`); None takes the artefact's, 0 asks each memory alone.
+    :param asked_time_weight: log-odds for a memory of the time that the query names, such as "last Saturday"
+        (`ranking.asked_time`); None takes the artefact's, 0 reads no times.
     """
 
     recency: Literal["none", "linear", "exponential"] = "none"
@@ -44,6 +46,7 @@ class Fusion:
     first_stage_method: Literal["score", "rank"] | None = None
     link_weight: float | None = None
     occasion_weight: float | None = None
+    asked_time_weight: float | None = None
 
     def __post_init__(self) -> None:
         if self.recency not in ("none", "linear", "exponential"):
@@ -56,7 +59,7 @@ class Fusion:
         for name in ("recency_weight", "temporal_weight", "proof_weight", "trust_weight"):
             if not 0 <= getattr(self, name) <= 1:
                 raise InputError(f"{name}: expected a number from 0 to 1, got {getattr(self, name)!r}")
-        for name in ("first_stage_weight", "link_weight"):
+        for name in ("first_stage_weight", "link_weight", "asked_time_weight"):
             value = getattr(self, name)
             if value is not None and not 0 <= value < np.inf:
                 raise InputError(f"{name}: expected a number from 0, got {value!r}")

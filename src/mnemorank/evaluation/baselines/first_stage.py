@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from mnemorank.evaluation.baselines.base import Baseline, Floats, Question, baselines
-from mnemorank.ranking.lexical import bm25
+from mnemorank.ranking.conversation import memories_bm25
 
 
 def score(question: Question) -> Floats:
@@ -13,7 +13,7 @@ def score(question: Question) -> Floats:
     given = [memory.first_stage_score for memory in question.memories]
     if any(value is not None for value in given):
         return np.array([-np.inf if value is None else value for value in given])
-    return bm25(question.query, [memory.text for memory in question.memories])
+    return memories_bm25(question.query, question.memories)
 
 
 baselines.add(Baseline("first-stage", "the given first-stage scores, else the pipeline's BM25", score))

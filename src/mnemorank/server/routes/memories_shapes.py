@@ -53,6 +53,7 @@ class FusionShape(NativeShape):
     first_stage_method: Literal["score", "rank"] | None = None
     link_weight: Number | None = None
     occasion_weight: Number | None = None
+    asked_time_weight: Number | None = None
 
 
 class SelectionShape(NativeShape):
