@@ -151,6 +151,19 @@ def test_the_same_seed_gives_the_same_weights_and_another_seed_others(tables, tm
     assert any(not torch.equal(one[key], three[key]) for key in one)
 
 
+def test_products_in_bfloat16_learn_as_well_and_are_measured_and_saved_in_full(tables, tmp_path, dev_lists):
+    exact = train(parse_recipe(tables), tmp_path / "exact")
+    rough = train(parse_recipe({**tables, "precision": "bfloat16"}), tmp_path / "rough")
+    weights = load_file(rough.output / "model.safetensors")
+
+    assert {weight.dtype for weight in weights.values()} == {torch.float32}
+    assert any(not torch.equal(w, load_file(exact.output / "model.safetensors")[n]) for n, w in weights.items())
+    measured = [outcome.results.to_dict()["map"]["trained"][0] for outcome in (exact, rough)]
+    assert measured[1] == pytest.approx(measured[0], abs=0.05)
+    with pytest.raises(InputError, match="precision: expected one of float32, bfloat16, got 'fp8'"):
+        parse_recipe({**tables, "precision": "fp8"})
+
+
 def test_early_stopping_keeps_the_best(tables, tmp_path):
     tables["train"] |= {"epochs": 30, "learning_rate": 2e-3}
     tables["dev"] |= {"patience": 2}
@@ -327,6 +340,7 @@ def test_the_recipe_says_how_the_pipeline_runs_the_model(tables, tmp_path):
         "windows": {"most": 2},
         "link_weight": 2.0,
         "occasion_weight": 0.3,
+        "asked_time_weight": 1.5,
         "abstain_below": 0.2,
         "calibration": {"scale": 0.5, "bias": -1.0},
     }
@@ -335,6 +349,7 @@ def test_the_recipe_says_how_the_pipeline_runs_the_model(tables, tmp_path):
     assert manifest.first_stage == FirstStage(0.3, in_part=1.2)
     assert manifest.windows == Windows(most=2)
     assert (manifest.link_weight, manifest.occasion_weight, manifest.abstain_below) == (2.0, 0.3, 0.2)
+    assert manifest.asked_time_weight == 1.5
     assert manifest.calibration == Calibration(0.5, -1.0)
     with pytest.raises(InputError, match=r"pipeline\.first_stage\.wieght: unknown key"):
         parse_recipe({**tables, "pipeline": {"first_stage": {"wieght": 1.0}}})

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any, cast
 
 import torch
 from sentence_transformers import CrossEncoder
 from sentence_transformers.base.modules import Module
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from mnemorank.errors import InputError
 from mnemorank.scorers.batching import pack
@@ -20,11 +22,17 @@ _CPU_CHUNK, _ACCELERATOR_CHUNK = 1024, 32768
 
 
 class PairScorer(Module):
-    """One logit an input. Inputs of like length run together, which saves most of the padding."""
+    """One logit an input. Inputs of like length run together, which saves most of the padding.
 
-    def __init__(self, model: Any, tokenizer: Any) -> None:
+    :param in_bfloat16: multiply matrices in bfloat16 while training; weights and measurements stay in full precision.
+    """
+
+    def __init__(self, model: Any, tokenizer: Any, in_bfloat16: bool = False) -> None:
         nn.Module.__init__(self)
         self.model = model
+        self._in_bfloat16 = in_bfloat16
+        if in_bfloat16:
+            torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(True)
         self._pad_id: int = tokenizer.pad_token_id
         # As at inference: segment ids go in where both the tokenizer and the network speak of them.
         taken = inspect.signature(type(_inner(model)).forward).parameters
@@ -52,7 +60,12 @@ class PairScorer(Module):
         feed = {"input_ids": ids.to(device), "attention_mask": mask.to(device)}
         if self._takes_types:
             feed["token_type_ids"] = types.to(device)
-        return self.score(feed)
+        if not (self._in_bfloat16 and self.training):
+            return self.score(feed)
+        # On CPU the fused attention's backward pass costs as much as all of a small model's products in bfloat16.
+        attention = sdpa_kernel(SDPBackend.MATH) if device.type == "cpu" else nullcontext()
+        with torch.autocast(device.type, torch.bfloat16), attention:
+            return self.score(feed)
 
     def score(self, feed: dict[str, Tensor]) -> Tensor:
         logits: Tensor = self.model(**feed).logits
@@ -65,8 +78,8 @@ class PairScorer(Module):
 class YesNoScorer(PairScorer):
     """The answer's log-odds. Only the last position's hidden state meets the two rows of the output matrix."""
 
-    def __init__(self, model: Any, tokenizer: Any, answers: tuple[int | None, int]) -> None:
-        super().__init__(model, tokenizer)
+    def __init__(self, model: Any, tokenizer: Any, answers: tuple[int | None, int], in_bfloat16: bool = False) -> None:
+        super().__init__(model, tokenizer, in_bfloat16)
         self._no, self._yes = answers
 
     def score(self, feed: dict[str, Tensor]) -> Tensor:
@@ -95,13 +108,13 @@ class Network(CrossEncoder):
         return result
 
 
-def build_network(model: Any, tokenizer: Any, template: Template) -> Network:
+def build_network(model: Any, tokenizer: Any, template: Template, in_bfloat16: bool = False) -> Network:
     """:param model: the Hugging Face model, or a peft model around it."""
     if template.answers is None:
-        return Network(PairScorer(model, tokenizer))
+        return Network(PairScorer(model, tokenizer, in_bfloat16))
     no, yes = (None if word is None else _answer_id(tokenizer, word) for word in template.answers)
     assert yes is not None
-    return Network(YesNoScorer(model, tokenizer, (no, yes)))
+    return Network(YesNoScorer(model, tokenizer, (no, yes), in_bfloat16))
 
 
 def _answer_id(tokenizer: Any, word: str) -> int:

@@ -18,6 +18,7 @@ from mnemorank.training.tables import at_least, between, file_name, one_of, posi
 
 KINDS = ("classifier", "yes-no")
 SCHEDULES = ("linear", "cosine", "constant", "hold")
+PRECISIONS = ("float32", "bfloat16")
 MEASURES = ("map", "mrr@10", "ndcg@10", "hit@1")
 
 
@@ -259,11 +260,13 @@ class PipelineTable:
     windows: Windows = Windows()
     link_weight: float = 0.0
     occasion_weight: float = 0.0
+    asked_time_weight: float = 0.0
     abstain_below: float = 0.0
     calibration: Calibration | None = None
 
     def __post_init__(self) -> None:
         between(self, "link_weight", 0, 1e3)
+        between(self, "asked_time_weight", 0, 1e3)
         between(self, "occasion_weight", 0, 1)
         between(self, "abstain_below", 0, 1)
 
@@ -273,6 +276,8 @@ class Recipe:
     """:param tables: the recipe as it was written, with environment variables by name, for the record.
     :param save_every: optimizer steps between checkpoints; one is also written when the last is `save_minutes` old.
     :param threads: of torch; None for all cores.
+    :param precision: of the matrix products in training, `float32` or `bfloat16`; the latter is much faster where the
+        processor has instructions for it. Weights, losses and measurements are in float32 either way.
     """
 
     name: str
@@ -281,6 +286,7 @@ class Recipe:
     description: str = ""
     seed: int = 1
     threads: int | None = None
+    precision: str = "float32"
     save_every: int = 200
     save_minutes: float = 5.0
     lora: Lora | None = None
@@ -293,6 +299,7 @@ class Recipe:
     def __post_init__(self) -> None:
         file_name(self, "name")
         at_least(self, "threads", 1)
+        one_of(self, "precision", PRECISIONS)
         at_least(self, "save_every", 1)
         at_least(self, "save_minutes", 0)
         if self.qat and self.lora:

@@ -81,7 +81,7 @@ def train(
         _measure_base(run.folder, lambda: measure_model(plain, dev).values)
     before, measuring = _base_measured(run.folder) if dev else ({}, 0.0)
     model = _trainable_model(base, recipe)
-    network = build_network(model, base.tokenizer, template)
+    network = build_network(model, base.tokenizer, template, recipe.precision == "bfloat16")
     reader = model_in_training(network, writer, manifest)
     start = _base_weights(network, base) if recipe.average.with_base else {}
     with stop_on_signals() as stop:
