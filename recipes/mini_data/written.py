@@ -1,4 +1,5 @@
-"""Lists from what we wrote ourselves: passages, people with memories and turns of a chat, linked entries, decoys."""
+"""Lists from what we wrote ourselves: passages, people with memories and turns of a chat, linked entries, decoys,
+conversations of two people, and threads of what one user told an assistant."""
 
 from __future__ import annotations
 
@@ -15,8 +16,12 @@ from mnemorank.ranking.lexical import bm25
 OWN = Path(__file__).parent / "own"
 # Of a person's memories, those that share the most words with the turn: the rest teach nothing.
 MOST_WRONG = 12
-# Of the scenes with decoys one in so many is kept to choose by, and those of one hand to be measured on alone.
+# Of the scenes with decoys and of the threads one in so many is kept to choose by. Of scenes and of conversations one
+# hand's are kept to be measured on alone, of conversations another's to choose by.
 KEPT, TEST_HAND = 12, "o"
+DEV_TALK, TEST_TALK = "d", "e"
+# Of a conversation's other turns: those that share the most words with the question, and some at random.
+NEAR_TURNS, FAR_TURNS = 8, 4
 
 
 def make(rng: random.Random) -> dict[str, list[MadeList]]:
@@ -28,6 +33,8 @@ def make(rng: random.Random) -> dict[str, list[MadeList]]:
         "personas": [made for persona in _read("personas") for made in _turns(persona)],
         "hops": [dated(made, rng) if rng.random() < 1 / 3 else made for made in hops],
         **decoys(),
+        **conversations(rng),
+        **threads(rng),
     }
 
 
@@ -46,6 +53,65 @@ def decoys() -> dict[str, list[MadeList]]:
             made["decoys"] += asked
             made["decoys-none"].append(unanswered)
     return made
+
+
+def conversations(rng: random.Random) -> dict[str, list[MadeList]]:
+    """Questions about two people who write to each other; to choose by and to measure on, against every turn."""
+    made: dict[str, list[MadeList]] = {f"conversations{part}": [] for part in ("", "-none", "-dev", "-test")}
+    for talk in _read("conversations"):
+        turns = list(_turns_of(talk))
+        part = {DEV_TALK: "-dev", TEST_TALK: "-test"}.get(talk["hand"])
+        for question in talk["questions"]:
+            right = [fields for name, fields in turns if name in question["right"]]
+            wrong = [fields for name, fields in turns if name not in question["right"]]
+            if part is None:
+                beside = _beside(turns, question["right"])
+                wrong = _near_and_far(question["query"], [each for each in wrong if each not in beside], rng) + beside
+            made[f"conversations{part or ''}"].append(MadeList(question["query"], right, wrong))
+        for query in talk["none"]:
+            every = [fields for _, fields in turns]
+            made[f"conversations{part or '-none'}"].append(
+                MadeList(query, [], every if part else _near_and_far(query, every, rng))
+            )
+    return made
+
+
+def threads(rng: random.Random) -> dict[str, list[MadeList]]:
+    """A user's own questions about what they told an assistant on different days; half with the role before it."""
+    made: dict[str, list[MadeList]] = {"threads": [], "threads-none": [], "threads-dev": []}
+    for thread in _read("threads"):
+        role = "user: " if rng.random() < 0.5 else ""
+        messages = [{"text": role + each["text"], "mentioned_at": each["date"]} for each in thread["messages"]]
+        kept = number(thread["messages"][0]["text"]) % KEPT == 0
+        for question in thread["questions"]:
+            right = [messages[i] for i in question["right"]]
+            wrong = [message for i, message in enumerate(messages) if i not in question["right"]]
+            made["threads-dev" if kept else "threads"].append(MadeList(question["query"], right, wrong))
+        made["threads-dev" if kept else "threads-none"].append(MadeList(thread["none"], [], messages))
+    return made
+
+
+def _turns_of(talk: dict[str, Any]) -> Iterator[tuple[str, Fields]]:
+    """The turns by name (`3:12`: the twelfth of the third session), written as a store of turns would have them."""
+    for number_of_session, session in enumerate(talk["sessions"], 1):
+        for number_of_turn, turn in enumerate(session["turns"], 1):
+            photo = f" [photo: {turn['photo']}]" if turn.get("photo") else ""
+            text = f"{turn['speaker']}: {turn['text']}{photo}"
+            yield f"{number_of_session}:{number_of_turn}", {"text": text, "mentioned_at": session["date"]}
+
+
+def _beside(turns: Sequence[tuple[str, Fields]], right: Sequence[str]) -> list[Fields]:
+    """What was said just before and after the right turns: about the same, and no answer."""
+    places = [i for i, (name, _) in enumerate(turns) if name in right]
+    beside = sorted({j for i in places for j in (i - 1, i + 1) if 0 <= j < len(turns)} - set(places))
+    return [turns[i][1] for i in beside]
+
+
+def _near_and_far(query: str, wrong: Sequence[Fields], rng: random.Random) -> list[Fields]:
+    shared = bm25(query, [each["text"] for each in wrong])
+    order = [int(i) for i in (-shared).argsort(kind="stable")]
+    chosen = order[:NEAR_TURNS] + rng.sample(order[NEAR_TURNS:], min(FAR_TURNS, len(order[NEAR_TURNS:])))
+    return [wrong[i] for i in chosen]
 
 
 def _read(name: str) -> Iterator[dict[str, Any]]:
