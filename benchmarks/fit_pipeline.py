@@ -1,12 +1,12 @@
-"""Fit what a manifest says of the pipeline: first-stage, link and occasion weights, calibration, threshold.
+"""Fit what a manifest says of the pipeline: weights of first stage, links, occasions, asked times; calibration, threshold.
 
     python benchmarks/fit_pipeline.py FOLDER --scores scores.pkl \\
         --set memex=triplets:mrr@10:eval_70.jsonl --set sessions=longmemeval:map:lme_dev.json …
     python benchmarks/fit_pipeline.py FOLDER --scores scores.pkl --set … --choose 0.6 2.5 4
 
 Every pair is scored once by each model and kept in `--scores`. The first call prints each set's measure by weight, all
-weights in logits of the model. The second, with the weights chosen, prints each set's measure by occasion weight,
-calibration (each set counts alike), ECE before and after, and what a threshold would answer and refuse: the same pools
+weights in logits of the model. The second, with the weights chosen, prints each set's measure by occasion weight and by
+that of asked times, calibration (each set counts alike), ECE before and after, and what a threshold would answer and refuse: the same pools
 with and without what answers.
 """
 
@@ -36,6 +36,7 @@ Floats = NDArray[np.float64]
 WEIGHTS = (0.0, 0.3, 0.6, 1.0, 1.5, 2.5, 4.0)
 LINKS = (0.0, 4.0, 8.0, 12.0)
 OCCASIONS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.7)
+ASKED_TIMES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0)
 THRESHOLDS = (0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5)
 # From so many terms of the query on, BM25 counts less: RealMem's turns gain by it, all other sets are indifferent.
 LONG_QUERY = 8
@@ -105,14 +106,15 @@ def weights_table(sets: dict[str, tuple[str, list[Case]]], manifest: Manifest) -
             print(f"{weight:6}  {links:5}  " + figures(sets, tried))
 
 
-def occasions_table(
+def other_tables(
     sets: dict[str, tuple[str, list[Case]]], manifest: Manifest, weight: float, in_part: float, links: float
 ) -> None:
-    print("occasion  " + "  ".join(f"{name:>12}" for name in sets) + "    mean")
     first = FirstStage(weight, in_part=in_part, long_query=LONG_QUERY)
     chosen = replace(manifest, calibration=Calibration(), first_stage=first, link_weight=links)
-    for occasion in OCCASIONS:
-        print(f"{occasion:8}  " + figures(sets, replace(chosen, occasion_weight=occasion)))
+    for field, values in (("occasion_weight", OCCASIONS), ("asked_time_weight", ASKED_TIMES)):
+        print(f"{field:>17}  " + "  ".join(f"{name:>12}" for name in sets) + "    mean")
+        for value in values:
+            print(f"{value:17}  " + figures(sets, replace(chosen, **{field: value})))
 
 
 def with_evidence(case: Case, weight: float, in_part: float, keep: NDArray[np.bool_]) -> Floats:
@@ -134,7 +136,7 @@ def fit(sets: dict[str, tuple[str, list[Case]]], weight: float, in_part: float, 
     fitted = fit_platt(np.concatenate(logits), np.concatenate(labels))
     print(f"calibration: scale {fitted.scale:.4f}, bias {fitted.bias:.4f}")
     print(f"first_stage: weight {fitted.scale * weight:.3f}, in_part {fitted.scale * in_part:.3f}")
-    print(f"link_weight: {fitted.scale * links:.2f}")
+    print(f"link_weight: {fitted.scale * links:.2f}; asked_time_weight: {fitted.scale:.2f} a logit")
     for name, x, y in zip(
         [*sets, "all"], [*logits, np.concatenate(logits)], [*labels, np.concatenate(labels)], strict=True
     ):
@@ -193,7 +195,7 @@ def main() -> None:
             print(f"{name}: {len(kept[key])} questions scored", flush=True)
         sets[name] = measured, kept[key]
     if arguments.choose:
-        occasions_table(sets, model.manifest, *arguments.choose)
+        other_tables(sets, model.manifest, *arguments.choose)
         fit(sets, *arguments.choose)
     else:
         weights_table(sets, model.manifest)

@@ -37,7 +37,7 @@ class Moment:
 
     def __post_init__(self) -> None:
         try:
-            date(self.year, self.month or 1, self.day or 1)
+            date(self.year, 1 if self.month is None else self.month, 1 if self.day is None else self.day)
         except ValueError as error:
             raise InputError(f"no such date: {self} ({error})") from None
         if (self.month is None and self.day is not None) or (self.day is None and self.time is not None):

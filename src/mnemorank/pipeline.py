@@ -201,7 +201,8 @@ class Pipeline:
         weight = scored.manifest.asked_time_weight if weight is None else weight
         result = np.zeros(len(self.pool))
         if weight and witnesses and self.times.asked is None:
-            result[witnesses] = time_evidence(self.query, [self.pool[i] for i in witnesses], self.times.now, weight)
+            seen_from = self.times.as_of or self.times.now
+            result[witnesses] = time_evidence(self.query, [self.pool[i] for i in witnesses], seen_from, weight)
         return result
 
     def _witnesses(self, odds: Floats) -> list[int]:

@@ -65,7 +65,7 @@ class Reranker:
         :param memories: the wide pool: strings, dicts, rows, Memory records, LangChain Documents, hits of vector
             stores, or `(record, score)`; pass all candidates, not the top few.
         :param top_k: how many results to return, all by default.
-        :param now: the present, for recency; the clock's by default.
+        :param now: the present, for recency and for times such as "last week" in the query; the clock's by default.
         :param as_of: ask for the state at this date: later memories rank last, those replaced since then count.
         :param time_range: the period the query is about; memories that hold in it are raised.
         :param instruction: for models that take one.

@@ -27,6 +27,7 @@ def test_a_turn_counts_by_its_speaker():
         ["Ana: I bought a kayak\nBen: a kayak?", "Ben: the lake"],
         ["user: a kayak", "human: the lake"],
         ["the user: a kayak", "an assistant: replied about a lake"],
+        ["System: a kayak\nTool: the lake", "a lake"],
         [],
     ],
 )

@@ -19,8 +19,12 @@ from mnemorank.data.records import read_lists, write_lists
 from mnemorank.errors import InputError, MnemorankError
 from mnemorank.manifest import Calibration, FirstStage, Manifest, Windows
 from mnemorank.model import Scored
-from mnemorank.training.base import positions_of
+from mnemorank.scorers.inputs import Input
+from mnemorank.templates import templates
+from mnemorank.training.base import load_base, positions_of
 from mnemorank.training.loading import parse_recipe
+from mnemorank.training.network import build_network
+from mnemorank.training.recipe import ModelTable
 from mnemorank.training.run import train
 from tests.training.conftest import write_jsonl
 
@@ -151,17 +155,43 @@ def test_the_same_seed_gives_the_same_weights_and_another_seed_others(tables, tm
     assert any(not torch.equal(one[key], three[key]) for key in one)
 
 
-def test_products_in_bfloat16_learn_as_well_and_are_measured_and_saved_in_full(tables, tmp_path, dev_lists):
+def test_products_in_bfloat16_learn_as_well(tables, tmp_path):
     exact = train(parse_recipe(tables), tmp_path / "exact")
     rough = train(parse_recipe({**tables, "precision": "bfloat16"}), tmp_path / "rough")
-    weights = load_file(rough.output / "model.safetensors")
+    exact_weights, rough_weights = (load_file(outcome.output / "model.safetensors") for outcome in (exact, rough))
 
-    assert {weight.dtype for weight in weights.values()} == {torch.float32}
-    assert any(not torch.equal(w, load_file(exact.output / "model.safetensors")[n]) for n, w in weights.items())
+    assert any(not torch.equal(weight, exact_weights[name]) for name, weight in rough_weights.items())
     measured = [outcome.results.to_dict()["map"]["trained"][0] for outcome in (exact, rough)]
     assert measured[1] == pytest.approx(measured[0], abs=0.05)
     with pytest.raises(InputError, match="precision: expected one of float32, bfloat16, got 'fp8'"):
         parse_recipe({**tables, "precision": "fp8"})
+
+
+@pytest.mark.parametrize("base", ["tiny_bert", "tiny_causal"])
+def test_only_training_is_in_bfloat16_and_scores_are_in_full_precision(base, request):
+    yes_no = base == "tiny_causal"
+    kind, template = ("yes-no", "yes-no") if yes_no else ("classifier", "pair")
+    table = ModelTable(str(request.getfixturevalue(base)), kind, template=template, max_length=64)
+    inputs = [
+        Input(np.array([2, 7, 9, 3]), np.zeros(4, dtype=np.int64)),
+        Input(np.arange(5, 14), np.zeros(9, dtype=np.int64)),
+    ]
+    before = torch.backends.cuda.fp16_bf16_reduction_math_sdp_allowed()
+
+    def scores(in_bfloat16, training):
+        loaded = load_base(table, 1)
+        return (
+            build_network(loaded.model, loaded.tokenizer, templates[template], in_bfloat16)
+            .train(training)
+            .scores(inputs)
+        )
+
+    assert torch.equal(scores(True, False), scores(False, False))
+    rough = scores(True, True)
+    assert rough.dtype == torch.float32
+    assert not torch.equal(rough, scores(False, True))
+    assert torch.allclose(rough, scores(False, True), atol=0.1)
+    assert torch.backends.cuda.fp16_bf16_reduction_math_sdp_allowed() == before
 
 
 def test_early_stopping_keeps_the_best(tables, tmp_path):

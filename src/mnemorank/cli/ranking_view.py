@@ -9,7 +9,7 @@ from mnemorank.memory import Memory
 from mnemorank.results import Ranking, Result
 
 # Shares of log-odds; what else is told is a factor or a chance.
-ADDED = ("first_stage", "links", "occasion", "asked_time")
+_ADDED = ("first_stage", "links", "occasion", "asked_time")
 _BAR = " ▏▎▍▌▋▊▉█"
 
 
@@ -47,7 +47,7 @@ def _result_lines(result: Result, columns: int, explain: bool) -> list[str]:
     lines = [_painted(head, result) + paint(date, 36) + paint(text, tone) + paint(mark, 33)]
     if explain and result.factors:
         parts = "  ".join(
-            f"{name} {value:+.2f}" if name in ADDED else f"{name} {value:.2f}" for name, value in result.factors.items()
+            f"{name} {value:{'+' if name in _ADDED else ''}.2f}" for name, value in result.factors.items()
         )
         lines.append(" " * 5 + paint(f"{parts}  raw {result.raw_score:.2f}", 2))
     return lines

@@ -20,7 +20,7 @@ from mnemorank.data.teacher_prompt import GRADES, PROMPT, request_body
 from mnemorank.errors import InputError, MnemorankError
 from mnemorank.formats import format_memory
 from mnemorank.memory import Memory
-from mnemorank.ranking.lexical import bm25
+from mnemorank.ranking.conversation import memories_bm25
 from mnemorank.scorers.http import Answer, HttpClient, Unreachable
 
 _RETRIED = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
@@ -248,7 +248,7 @@ def mid_tier(example: Example, first: int, last: int) -> list[int]:
         raise InputError(f"tier: expected 1 ≤ first ≤ last, got {first} and {last}")
     stated = [memory.first_stage_score for memory in example.memories]
     if any(score is None for score in stated):
-        scores = bm25(example.query, [memory.text for memory in example.memories])
+        scores = memories_bm25(example.query, example.memories)
     else:
         scores = np.array(stated, dtype=np.float64)
     filled = [int(i) for i in np.argsort(-scores, kind="stable") if example.memories[int(i)].text.strip()]

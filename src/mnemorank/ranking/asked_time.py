@@ -1,8 +1,8 @@
 """The time that a query names: "last Saturday", "two weeks ago", "in March", "on May 5th, 2023".
 
 A model that reads one memory cannot know what day "last Saturday" was; the request knows its present and the pool its
-dates. So a memory of about that time gains over the others. English expressions only. Where a query names a border
-("before March", "since last year") it does not name the time itself, and nothing is gained.
+dates. So a memory of about that time gains. English expressions only. Where a query names a border ("before March",
+"since last year", "between May and July") it does not name the time itself, and nothing is gained.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import calendar
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date, timedelta
 
@@ -21,148 +22,239 @@ from mnemorank.moment import MONTHS, Moment
 
 Floats = NDArray[np.float64]
 
-_NUMBERS = {
-    word: number
-    for number, word in enumerate("one two three four five six seven eight nine ten eleven twelve".split(), 1)
-} | {"a": 1, "an": 1, "a couple of": 2, "couple of": 2, "a few": 3, "few": 3, "several": 4}
-_DAYS = {"day": 1.0, "week": 7.0, "month": 30.4, "year": 365.25}
+# A longer query is no question; a turn of a chat asks at its end.
+_READ = 2000
+_SMALL = (
+    "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
+    "eighteen nineteen"
+).split()
+_TENS = "twenty thirty forty fifty sixty seventy eighty ninety".split()
+_NUMBERS = (
+    {word: number for number, word in enumerate(_SMALL, 1)}
+    | {tens: 10 * number for number, tens in enumerate(_TENS, 2)}
+    | {f"{tens} {ones}": 10 * n + m for n, tens in enumerate(_TENS, 2) for m, ones in enumerate(_SMALL[:9], 1)}
+    | {"a": 1, "an": 1, "a couple": 2, "a couple of": 2, "a few": 3, "several": 4}
+)
+_DAYS = {"day": 1.0, "week": 7.0, "month": 30.4, "year": 365.25, "decade": 3652.5}
 _WEEKDAYS = tuple(name.lower() for name in calendar.day_name)
 _SEASONS = {"spring": 3, "summer": 6, "autumn": 9, "fall": 9, "winter": 12}
 
-_NUMBER = rf"(?P<number>\d{{1,3}}|{'|'.join(sorted(_NUMBERS, key=len, reverse=True))})"
-_UNIT = r"(?P<unit>day|week|month|year)s?"
-_MONTH = rf"(?P<month>{'|'.join(MONTHS)})"
-_DAY = r"(?P<day>\d{1,2})(?:st|nd|rd|th)?"
-_YEAR = r"(?P<year>(?:19|20)\d\d)"
-# A time that only bounds the one asked for, and how long something took.
-_BORDER = re.compile(r"\b(?:after|before|by|from|prior to|since|than|till|until|up to)\s+(?:the\s+)?$", re.IGNORECASE)
-_AGO = re.compile(rf"\b{_NUMBER}\s+{_UNIT}\s+(?:ago|back)\b", re.IGNORECASE)
-_LATEST = re.compile(rf"\b(?:last|past)\s+{_NUMBER}\s+{_UNIT}\b", re.IGNORECASE)
-_YESTERDAY = re.compile(r"\b(?P<before>(?:the )?day before )?(?:yesterday|last night)\b", re.IGNORECASE)
-_LAST = re.compile(
-    rf"\b(?P<which>last|past|this)\s+(?P<what>week(?:end)?|month|year|{'|'.join((*_WEEKDAYS, *_SEASONS, *MONTHS))})\b",
-    re.IGNORECASE,
+
+def _any(words: Sequence[str]) -> str:
+    """A pattern for any of the words, the longest that fits first."""
+    return "|".join(sorted((word.replace(" ", "[ -]") for word in words), key=len, reverse=True))
+
+
+_AMOUNT = rf"(?P<number>\d{{1,3}}|{_any(list(_NUMBERS))})\s+(?P<unit>{_any(list(_DAYS))})s?"
+_MONTH = _any(MONTHS)  # with a capital: "may" and "march" are verbs
+_YEAR = r"(?P<year>(?:19|20)\d\d)\b"
+_DAY = r"(?P<day>\d{1,2})"
+_IGNORING_CASE = re.ASCII | re.IGNORECASE
+_BORDER = re.compile(
+    r"\b(?:after|before|between(?:\s+\S+){0,4}|by|prior to|since|than|through|till|to|until|up to)\s+(?:and\s+)?"
+    r"(?:(?:about|around|at least|the|early|late|mid|(?:beginning|start|middle|end) of)[\s-]+)*$",
+    _IGNORING_CASE,
 )
-_ISO = re.compile(r"\b(?P<year>(?:19|20)\d\d)-(?P<month>\d\d)(?:-(?P<day>\d\d))?\b")
-# Months with a capital: "may" and "march" are verbs.
-_DATES = (
-    re.compile(rf"\b{_MONTH} {_DAY}(?:,? {_YEAR})?\b"),
-    re.compile(rf"\b{_DAY} (?:of )?{_MONTH}(?:,? {_YEAR})?\b"),
-    re.compile(rf"\b{_MONTH},? (?:of )?{_YEAR}\b"),
-    re.compile(rf"\b(?:[Ii]n|[Dd]uring|[Oo]f|[Tt]hroughout)(?: early| late| mid)? {_MONTH}\b"),
-    re.compile(rf"\b(?:[Ii]n|[Dd]uring) {_YEAR}\b"),
+_UP_TO_ANOTHER = re.compile(r"\s*(?:[-–]\s*\d|(?:to|until|till|through|onwards?)\b)", _IGNORING_CASE)
+# What makes the number before a unit a part of a longer one.
+_LONGER_NUMBER = re.compile(
+    rf"(?:[\d.,-]|\b(?:half|hundred|and|{_any([*_SMALL, *_TENS])})[ -]|\b(?:{_any(list(_DAYS))})s?(?:,| and|, and) )$",
+    _IGNORING_CASE,
 )
+# The most exact first: what one has read, none after it reads again.
+_PATTERNS = {
+    "date": re.compile(r"\b(?P<year>(?:19|20)\d\d)(?P<mark>[-/])(?P<month>\d\d)(?P=mark)(?P<day>\d\d)(?!\d)"),
+    "day of month": re.compile(
+        rf"\b(?P<month>{_MONTH}) (?:the )?{_DAY}(?:(?:st|nd|rd|th)?,? {_YEAR}|(?:st|nd|rd|th)\b(?!,? \d{{4}}))"
+    ),
+    "month of day": re.compile(
+        rf"\b{_DAY}(?:(?:st|nd|rd|th)? (?:of )?(?P<month>{_MONTH}),? {_YEAR}"
+        rf"|(?:st|nd|rd|th) (?:of )?(?P<bare>{_MONTH})\b(?!,? \d{{4}}))"
+    ),
+    "on a day": re.compile(
+        rf"\b[Oo]n (?:(?P<month>{_MONTH}) {_DAY}|(?P<first>\d{{1,2}}) (?P<bare>{_MONTH}))\b(?!,? \d{{4}})"
+    ),
+    "month of year": re.compile(rf"\b(?P<month>{_MONTH}),? (?:of )?{_YEAR}"),
+    "months": re.compile(
+        rf"\b(?:[Ii]n|[Dd]uring|[Tt]hroughout) (?:early |late |mid[- ])?"
+        rf"(?P<months>(?:{_MONTH})(?:(?:,|,? or|,? and) (?:{_MONTH}))*)\b(?: of)?(?: (?P<which>last|this) year)?"
+        r"(?![’']|,? \d| [A-Z])"
+    ),
+    "years": re.compile(
+        r"\b(?:[Ii]n|[Dd]uring) (?:early |late |mid[- ])?(?P<years>(?:19|20)\d\d(?:(?:,|,? or|,? and) (?:19|20)\d\d)*)"
+        r"\b(?![-–/])"
+    ),
+    "ago": re.compile(rf"\b{_AMOUNT}\s+ago\b", _IGNORING_CASE),
+    "latest": re.compile(
+        rf"\b(?:last|past|previous)\s+{_AMOUNT}\b|\b(?:the|this)\s+past\s+(?P<only>week|month|year)\b", _IGNORING_CASE
+    ),
+    "yesterday": re.compile(r"\b(?P<before>day before )?(?:yesterday|last night)\b", _IGNORING_CASE),
+    "last": re.compile(
+        rf"\b(?i:last)\s+(?P<what>(?i:week|weekend|month|year|{_any([*_WEEKDAYS, *_SEASONS])})|{_MONTH})\b", re.ASCII
+    ),
+    "this": re.compile(r"\bthis\s+(?P<what>week|month|year)\b", _IGNORING_CASE),
+}
 
 
 @dataclass(frozen=True, slots=True)
 class AskedTime:
     """Days since 0001-01-01, first and last (exclusive), and how many days beside them still count for something."""
 
-    start: float
-    end: float
+    start: int
+    end: int
     slack: float
+
+    @classmethod
+    def of(cls, first: date, end: date) -> AskedTime:
+        """A period of the calendar."""
+        return cls(first.toordinal(), end.toordinal(), max(1.0, (end - first).days / 7))
 
     def nearness(self, memory: Memory) -> float:
         """1 for a memory of that time, falling towards 0 with the days between; 0 where nothing is to be known.
 
-        What is still true counts by its beginning. What went on for much longer than the time asked for says nothing of
-        that time in particular.
+        What is still true counts by its beginning. What went on for much longer than the time asked for, or is dated
+        much less exactly, says nothing of that time in particular.
         """
         if memory.date is None:
             return 0.0
-        first = memory.date.start
-        last = (memory.occurred_end if memory.occurred_start and memory.occurred_end else memory.date).end
-        if last - first > 4 * (self.end - self.start + self.slack):
+        first, end = _days(memory.date)
+        if memory.occurred_start and memory.occurred_end:
+            end = max(end, _days(memory.occurred_end)[1])
+        apart = max(self.start - end + 1, first - self.end + 1, 0)
+        if apart == 0 and end - first > 4 * (self.end - self.start + self.slack):
             return 0.0
-        apart = max(self.start - last, first - self.end, 0.0)
         return float(np.exp(-apart / self.slack))
 
 
 def asked_times(query: str, now: Moment, years: Sequence[int] = ()) -> list[AskedTime]:
-    """The times that a query names, seen from `now`.
+    """The times that a query names, seen from the day of `now`; where that is no day, only those of the calendar.
 
     :param years: those of the pool's memories: a month without its year may be of any of them.
     """
-    today = date.fromordinal(int(now.start))
-    return [*_relative(query, today), *_named(query, years or (today.year,))]
+    found: list[AskedTime] = []
+    for kind, match in _matches(query[-_READ:]):
+        # No such day, or one beyond the calendar's ends.
+        with suppress(ValueError, OverflowError):
+            if kind in _READERS:
+                found += [_READERS[kind](match, date(now.year, now.month, now.day))] if now.month and now.day else []
+            else:
+                found += _named(match, now.year, years or (now.year,))
+    return list(dict.fromkeys(found))
 
 
 def time_evidence(query: str, memories: Sequence[Memory], now: Moment, weight: float) -> Floats:
-    """The log-odds that a named time is worth to each memory: up to `weight`, less what the pool gets on average."""
+    """The log-odds that the time a query names is worth to each memory, 0 to `weight`."""
     times = asked_times(query, now, sorted({memory.date.year for memory in memories if memory.date is not None}))
-    if not times or not memories:
-        return np.zeros(len(memories))
-    near = np.array([max(time.nearness(memory) for time in times) for memory in memories])
-    return np.asarray(weight * (near - near.mean()), dtype=np.float64)
+    near = [max((time.nearness(memory) for time in times), default=0.0) for memory in memories]
+    return weight * np.array(near, dtype=np.float64)
 
 
-def _found(pattern: re.Pattern[str], query: str) -> Iterator[re.Match[str]]:
-    return (match for match in pattern.finditer(query) if not _BORDER.search(query[: match.start()]))
-
-
-def _relative(query: str, today: date) -> Iterator[AskedTime]:
-    now = float(today.toordinal())
-    for match in _found(_AGO, query):
-        age = _count(match) * _DAYS[match["unit"].lower()]
-        # Who says "two months ago" does not count the days.
-        yield AskedTime(now - age, now - age + 1, 1 + 0.15 * age)
-    for match in _found(_LATEST, query):
-        yield AskedTime(now - _count(match) * _DAYS[match["unit"].lower()], now + 1, 1.0)
-    for match in _found(_YESTERDAY, query):
-        day = now - (2 if match["before"] else 1)
-        yield AskedTime(day, day + 1, 1.0)
-    for match in _found(_LAST, query):
-        first, end = _period(match["what"].lower(), match["which"].lower() == "this", today)
-        yield AskedTime(float(first.toordinal()), float(end.toordinal()), max(1.0, (end - first).days / 7))
-
-
-def _count(match: re.Match[str]) -> int:
-    text = match["number"].lower()
-    return int(text) if text.isdigit() else _NUMBERS[text]
-
-
-def _period(what: str, this: bool, today: date) -> tuple[date, date]:
-    """First day and the day after the last of a named period: the one that is under way, or the last that is over."""
-    if what in _WEEKDAYS:
-        back = (today.weekday() - _WEEKDAYS.index(what)) % 7 or 7
-        return today - timedelta(back), today - timedelta(back - 1)
-    monday = today - timedelta(today.weekday())
-    if what == "week":
-        return (monday, today + timedelta(1)) if this else (monday - timedelta(7), monday)
-    if what == "weekend":
-        return monday - timedelta(2), monday
-    if what == "year":
-        return _month(today.year, 1) if this else _month(today.year - 1, 1), _month(today.year + this, 1)
-    if what == "month":
-        return _month(today.year, today.month - (not this)), _month(today.year, today.month + this)
-    length = 3 if what in _SEASONS else 1
-    number = _SEASONS.get(what) or [name.lower() for name in MONTHS].index(what) + 1
-    begun = _month(today.year, number) <= today if this else _month(today.year, number + length) <= today
-    year = today.year if begun else today.year - 1
-    return _month(year, number), _month(year, number + length)
-
-
-def _named(query: str, years: Sequence[int]) -> Iterator[AskedTime]:
-    """Times that the calendar names; each part of a query is read once, the most exact way first."""
+def _matches(query: str) -> Iterator[tuple[str, re.Match[str]]]:
+    """What names a time, by kind. What only bounds one is passed over, and not read another way."""
     taken: list[tuple[int, int]] = []
-    for pattern in (_ISO, *_DATES):
-        for match in _found(pattern, query):
+    for kind, pattern in _PATTERNS.items():
+        for match in pattern.finditer(query):
             if any(match.start() < end and start < match.end() for start, end in taken):
                 continue
             taken.append(match.span())
-            parts = match.groupdict()
-            month, day = _month_number(parts.get("month")), parts.get("day")
-            for year in [int(parts["year"])] if parts.get("year") else years:
-                try:
-                    moment = Moment(year, month, int(day) if day else None)
-                except ValueError:
-                    continue  # no such day, or none in that year
-                yield AskedTime(moment.start, moment.end, max(1.0, (moment.end - moment.start) / 7))
+            before = query[max(0, match.start() - 80) : match.start()]
+            is_border = _BORDER.search(before) or _UP_TO_ANOTHER.match(query, match.end())
+            if not is_border and not (kind == "ago" and _LONGER_NUMBER.search(before)):
+                yield kind, match
 
 
-def _month_number(text: str | None) -> int | None:
-    if text is None:
-        return None
+def _ago(match: re.Match[str], today: date) -> AskedTime:
+    age = round(_amount(match))
+    day = today.toordinal() - age
+    # Who says "two months ago" does not count the days.
+    return AskedTime(day, day + 1, 1 + 0.15 * age)
+
+
+def _latest(match: re.Match[str], today: date) -> AskedTime:
+    days = _DAYS[match["only"].lower()] if match["only"] else _amount(match)
+    return AskedTime(today.toordinal() - round(days), today.toordinal() + 1, 1.0)
+
+
+def _amount(match: re.Match[str]) -> float:
+    text = re.sub(r"[\s-]+", " ", match["number"].lower())
+    return (int(text) if text.isdigit() else _NUMBERS[text]) * _DAYS[match["unit"].lower()]
+
+
+def _yesterday(match: re.Match[str], today: date) -> AskedTime:
+    day = today - timedelta(2 if match["before"] else 1)
+    return AskedTime.of(day, day + timedelta(1))
+
+
+def _last(match: re.Match[str], today: date) -> AskedTime:
+    """The last that is over."""
+    what = match["what"].lower()
+    monday = today - timedelta(today.weekday())
+    if what in _WEEKDAYS:
+        day = today - timedelta((today.weekday() - _WEEKDAYS.index(what)) % 7 or 7)
+        return AskedTime.of(day, day + timedelta(1))
+    if what == "week":
+        return AskedTime.of(monday - timedelta(7), monday)
+    if what == "weekend":
+        return AskedTime.of(monday - timedelta(2), monday)
+    if what == "month":
+        return AskedTime.of(_month(today.year, today.month - 1), _month(today.year, today.month))
+    if what == "year":
+        return AskedTime.of(_month(today.year - 1, 1), _month(today.year, 1))
+    number = _SEASONS.get(what) or [name.lower() for name in MONTHS].index(what) + 1
+    length = 3 if what in _SEASONS else 1
+    year = next(year for year in (today.year, today.year - 1, today.year - 2) if _month(year, number + length) <= today)
+    return AskedTime.of(_month(year, number), _month(year, number + length))
+
+
+def _this(match: re.Match[str], today: date) -> AskedTime:
+    """The one that is under way."""
+    what = match["what"].lower()
+    if what == "week":
+        return AskedTime.of(today - timedelta(today.weekday()), today + timedelta(1))
+    if what == "month":
+        return AskedTime.of(_month(today.year, today.month), _month(today.year, today.month + 1))
+    return AskedTime.of(_month(today.year, 1), _month(today.year + 1, 1))
+
+
+_READERS = {"ago": _ago, "latest": _latest, "yesterday": _yesterday, "last": _last, "this": _this}
+
+
+def _named(match: re.Match[str], present: int, years: Sequence[int]) -> Iterator[AskedTime]:
+    """Times that the calendar names, each of every year that it may be of.
+
+    :param present: this year, for "in March last year".
+    """
+    parts = match.groupdict()
+    if parts.get("years"):
+        for year in re.findall(r"\d{4}", parts["years"]):
+            yield _of(Moment(int(year)))
+        return
+    if parts.get("year"):
+        years = [int(parts["year"])]
+    elif parts.get("which"):
+        years = [present - (parts["which"] == "last")]
+    months = re.findall(_MONTH, parts["months"]) if parts.get("months") else [parts.get("month") or parts["bare"]]
+    day = parts.get("day") or parts.get("first")
+    for month in months:
+        for year in years:
+            with suppress(ValueError):  # February 29th is not of every year
+                yield _of(Moment(year, _month_number(month), None if day is None else int(day)))
+
+
+def _of(moment: Moment) -> AskedTime:
+    first, end = _days(moment)
+    return AskedTime(first, end, max(1.0, (end - first) / 7))
+
+
+def _days(moment: Moment) -> tuple[int, int]:
+    """First day and the day after the last, as written: no zone is converted."""
+    if moment.month and moment.day:
+        first = date(moment.year, moment.month, moment.day).toordinal()
+        return first, first + 1
+    return int(moment.start), int(moment.end)
+
+
+def _month_number(text: str) -> int:
     return int(text) if text.isdigit() else MONTHS.index(text) + 1
 
 

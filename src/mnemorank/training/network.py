@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import Any, cast
 
 import torch
@@ -21,6 +21,20 @@ from mnemorank.templates import Template
 _CPU_CHUNK, _ACCELERATOR_CHUNK = 1024, 32768
 
 
+@contextmanager
+def in_bfloat16(device: torch.device) -> Iterator[None]:
+    """Matrix products in bfloat16; what must be exact stays in float32."""
+    # On CPU the fused attention's backward pass costs as much as all of a small model's products in bfloat16.
+    attention = sdpa_kernel(SDPBackend.MATH) if device.type == "cpu" else nullcontext()
+    reduced = torch.backends.cuda.fp16_bf16_reduction_math_sdp_allowed()  # type: ignore[no-untyped-call]
+    torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(True)
+    try:
+        with torch.autocast(device.type, torch.bfloat16), attention:
+            yield
+    finally:
+        torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(reduced)
+
+
 class PairScorer(Module):
     """One logit an input. Inputs of like length run together, which saves most of the padding.
 
@@ -31,8 +45,6 @@ class PairScorer(Module):
         nn.Module.__init__(self)
         self.model = model
         self._in_bfloat16 = in_bfloat16
-        if in_bfloat16:
-            torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(True)
         self._pad_id: int = tokenizer.pad_token_id
         # As at inference: segment ids go in where both the tokenizer and the network speak of them.
         taken = inspect.signature(type(_inner(model)).forward).parameters
@@ -43,7 +55,8 @@ class PairScorer(Module):
         device = next(self.parameters()).device
         chunk = _CPU_CHUNK if device.type == "cpu" else _ACCELERATOR_CHUNK
         batches = pack([len(entry.ids) for entry in inputs], chunk)
-        scores = torch.cat([self._run([inputs[i] for i in batch], device) for batch in batches])
+        with in_bfloat16(device) if self._in_bfloat16 and self.training else nullcontext():
+            scores = torch.cat([self._run([inputs[i] for i in batch], device) for batch in batches]).float()
         order = torch.tensor([i for batch in batches for i in batch], device=device)
         features["scores"] = torch.empty_like(scores).index_copy(0, order, scores)
         return features
@@ -60,12 +73,7 @@ class PairScorer(Module):
         feed = {"input_ids": ids.to(device), "attention_mask": mask.to(device)}
         if self._takes_types:
             feed["token_type_ids"] = types.to(device)
-        if not (self._in_bfloat16 and self.training):
-            return self.score(feed)
-        # On CPU the fused attention's backward pass costs as much as all of a small model's products in bfloat16.
-        attention = sdpa_kernel(SDPBackend.MATH) if device.type == "cpu" else nullcontext()
-        with torch.autocast(device.type, torch.bfloat16), attention:
-            return self.score(feed)
+        return self.score(feed)
 
     def score(self, feed: dict[str, Tensor]) -> Tensor:
         logits: Tensor = self.model(**feed).logits
@@ -131,7 +139,8 @@ def _inner(model: Any) -> Any:
 
 def _logit(head: Any, state: Tensor, token: int, cap: float | None) -> Tensor:
     """One token's logit, capped as Gemma caps its."""
-    logit: Tensor = state @ head.weight[token]
-    if getattr(head, "bias", None) is not None:
-        logit = logit + head.bias[token]
+    with torch.autocast(state.device.type, enabled=False):
+        logit: Tensor = state.float() @ head.weight[token].float()
+        if getattr(head, "bias", None) is not None:
+            logit = logit + head.bias[token].float()
     return logit if cap is None else cap * torch.tanh(logit / cap)

@@ -63,7 +63,7 @@ class Objective(nn.Module):
         self._losses = check_losses(tables)
 
     def forward(self, lists: Sequence[DrawnList]) -> dict[str, Tensor]:
-        scores = self.model.scores([entry for drawn in lists for entry in drawn.inputs]).float()
+        scores = self.model.scores([entry for drawn in lists for entry in drawn.inputs])
         batch = ScoredLists(
             scores,
             torch.tensor([label for drawn in lists for label in drawn.labels], device=scores.device),

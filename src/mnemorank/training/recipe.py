@@ -276,7 +276,7 @@ class Recipe:
     """:param tables: the recipe as it was written, with environment variables by name, for the record.
     :param save_every: optimizer steps between checkpoints; one is also written when the last is `save_minutes` old.
     :param threads: of torch; None for all cores.
-    :param precision: of the matrix products in training, `float32` or `bfloat16`; the latter is much faster where the
+    :param precision: of the matrix products in training, `float32` or `bfloat16`; the latter is faster where the
         processor has instructions for it. Weights, losses and measurements are in float32 either way.
     """
 
