@@ -1,13 +1,13 @@
-"""Fit what a manifest says of the pipeline: weights of first stage, links, occasions, asked times; calibration, threshold.
+"""Fit what a manifest says of the pipeline: the weights of its stages, calibration, threshold.
 
     python benchmarks/fit_pipeline.py FOLDER --scores scores.pkl \\
         --set memex=triplets:mrr@10:eval_70.jsonl --set sessions=longmemeval:map:lme_dev.json …
     python benchmarks/fit_pipeline.py FOLDER --scores scores.pkl --set … --choose 0.6 2.5 4
 
-Every pair is scored once by each model and kept in `--scores`. The first call prints each set's measure by weight, all
-weights in logits of the model. The second, with the weights chosen, prints each set's measure by occasion weight and by
-that of asked times, calibration (each set counts alike), ECE before and after, and what a threshold would answer and refuse: the same pools
-with and without what answers.
+Every pair is scored once by each model and kept in `--scores`. The first call prints each set's measure by weight of
+first stage and links, all weights in logits of the model. The second, with these chosen, prints each set's measure by
+occasion weight and by that of asked times, calibration (each set counts alike), ECE before and after, and what a
+threshold would answer and refuse: the same pools with and without what answers.
 """
 
 from __future__ import annotations
