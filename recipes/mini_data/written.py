@@ -59,7 +59,7 @@ def conversations(rng: random.Random) -> dict[str, list[MadeList]]:
     """Questions about two people who write to each other; to choose by and to measure on, against every turn."""
     made: dict[str, list[MadeList]] = {f"conversations{part}": [] for part in ("", "-none", "-dev", "-test")}
     for talk in _read("conversations"):
-        turns = list(_turns_of(talk))
+        turns = list(_spoken(talk))
         part = {DEV_TALK: "-dev", TEST_TALK: "-test"}.get(talk["hand"])
         for question in talk["questions"]:
             right = [fields for name, fields in turns if name in question["right"]]
@@ -91,13 +91,13 @@ def threads(rng: random.Random) -> dict[str, list[MadeList]]:
     return made
 
 
-def _turns_of(talk: dict[str, Any]) -> Iterator[tuple[str, Fields]]:
+def _spoken(talk: dict[str, Any]) -> Iterator[tuple[str, Fields]]:
     """The turns by name (`3:12`: the twelfth of the third session), written as a store of turns would have them."""
-    for number_of_session, session in enumerate(talk["sessions"], 1):
-        for number_of_turn, turn in enumerate(session["turns"], 1):
+    for session_number, session in enumerate(talk["sessions"], 1):
+        for turn_number, turn in enumerate(session["turns"], 1):
             photo = f" [photo: {turn['photo']}]" if turn.get("photo") else ""
             text = f"{turn['speaker']}: {turn['text']}{photo}"
-            yield f"{number_of_session}:{number_of_turn}", {"text": text, "mentioned_at": session["date"]}
+            yield f"{session_number}:{turn_number}", {"text": text, "mentioned_at": session["date"]}
 
 
 def _beside(turns: Sequence[tuple[str, Fields]], right: Sequence[str]) -> list[Fields]:

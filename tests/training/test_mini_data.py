@@ -118,7 +118,7 @@ def test_a_question_about_a_conversation_names_turns_that_there_are_and_is_hard_
     import written
 
     talk = next(iter(written._read("conversations")))
-    turns = list(written._turns_of(talk))
+    turns = list(written._spoken(talk))
     names = [name for name, _ in turns]
     assert all(set(question["right"]) <= set(names) for question in talk["questions"])
     place = names.index("2:5")
