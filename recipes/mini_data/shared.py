@@ -44,9 +44,14 @@ def parted(record: Mapping[str, Any], near: int, far: int, rng: random.Random) -
     labels = [each["label"] for each in record["candidates"]]
     shared = bm25(record["query"], [each["text"] for each in fields])
     others = sorted((i for i, label in enumerate(labels) if label <= 0), key=lambda i: -shared[i])
-    chosen = others[:near] + rng.sample(others[near:], min(far, len(others[near:])))
     right = [each for each, label in zip(fields, labels, strict=True) if label > 0]
-    return right, [fields[i] for i in chosen]
+    return right, [fields[i] for i in first_and_some(others, near, far, rng)]
+
+
+def first_and_some(order: Sequence[int], first: int, others: int, rng: random.Random) -> list[int]:
+    """The first of an order, and some of the rest at random."""
+    rest = order[first:]
+    return [*order[:first], *rng.sample(rest, min(others, len(rest)))]
 
 
 class Pool:

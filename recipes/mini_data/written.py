@@ -9,7 +9,7 @@ from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
-from shared import Fields, MadeList, number, records
+from shared import Fields, MadeList, first_and_some, number, records
 
 from mnemorank.ranking.lexical import bm25
 
@@ -110,8 +110,7 @@ def _beside(turns: Sequence[tuple[str, Fields]], right: Sequence[str]) -> list[F
 def _near_and_far(query: str, wrong: Sequence[Fields], rng: random.Random) -> list[Fields]:
     shared = bm25(query, [each["text"] for each in wrong])
     order = [int(i) for i in (-shared).argsort(kind="stable")]
-    chosen = order[:NEAR_TURNS] + rng.sample(order[NEAR_TURNS:], min(FAR_TURNS, len(order[NEAR_TURNS:])))
-    return [wrong[i] for i in chosen]
+    return [wrong[i] for i in first_and_some(order, NEAR_TURNS, FAR_TURNS, rng)]
 
 
 def _read(name: str) -> Iterator[dict[str, Any]]:

@@ -107,7 +107,11 @@ class AskedTime:
     @classmethod
     def of(cls, first: date, end: date) -> AskedTime:
         """A period of the calendar."""
-        return cls(first.toordinal(), end.toordinal(), max(1.0, (end - first).days / 7))
+        return cls.of_days(first.toordinal(), end.toordinal())
+
+    @classmethod
+    def of_days(cls, first: int, end: int) -> AskedTime:
+        return cls(first, end, max(1.0, (end - first) / 7))
 
     def nearness(self, memory: Memory) -> float:
         """1 for a memory of that time, falling towards 0 with the days between; 0 where nothing is to be known.
@@ -227,7 +231,7 @@ def _named(match: re.Match[str], present: int, years: Sequence[int]) -> Iterator
     parts = match.groupdict()
     if parts.get("years"):
         for year in re.findall(r"\d{4}", parts["years"]):
-            yield _of(Moment(int(year)))
+            yield AskedTime.of_days(*_days(Moment(int(year))))
         return
     if parts.get("year"):
         years = [int(parts["year"])]
@@ -238,12 +242,8 @@ def _named(match: re.Match[str], present: int, years: Sequence[int]) -> Iterator
     for month in months:
         for year in years:
             with suppress(ValueError):  # February 29th is not of every year
-                yield _of(Moment(year, _month_number(month), None if day is None else int(day)))
-
-
-def _of(moment: Moment) -> AskedTime:
-    first, end = _days(moment)
-    return AskedTime(first, end, max(1.0, (end - first) / 7))
+                moment = Moment(year, _month_number(month), None if day is None else int(day))
+                yield AskedTime.of_days(*_days(moment))
 
 
 def _days(moment: Moment) -> tuple[int, int]:
