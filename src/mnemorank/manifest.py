@@ -56,7 +56,7 @@ class Windows:
 
     :param tokens: the longest window, None for all that the input holds.
     :param overlap: the share of a window repeated in the next.
-    :param most: windows scored per memory, the best by BM25.
+    :param most: windows scored per memory, the best by BM25. Of a chat one, and the user's turns that fit the others.
     """
 
     tokens: int | None = None

@@ -5,15 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from mnemorank.formats import Formatted, formats
 from mnemorank.manifest import Manifest
 from mnemorank.memory import Memory
-from mnemorank.ranking.conversation import spans_bm25
+from mnemorank.ranking.conversation import user_turns
+from mnemorank.ranking.lexical import bm25
 from mnemorank.ranking.windows import Span, best_windows, coarse_split, split
 from mnemorank.scorers import Passage, Scorer
 
 # A text of so many characters is long whatever its tokens, and is not tokenized whole to find that out.
 _LONG_TEXT = 32_768
+# A turn takes at least such a part of a window, however short it is.
+_SHORTEST_TURN = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,26 +66,54 @@ class Reader:
         if room < max(self.limit // 4, 8):
             # A heading that leaves the text no room (a very long context) is read as text itself.
             written, room = Formatted("", written.text), self.limit
-        spans = [
-            (first + start, first + end)
-            for first, block in self._best_blocks(written.body)
-            for start, end in split(block, self.scorer.offsets(block), room, self.manifest.windows.overlap)
-        ]
-        return self._windows(owner, written, self._best(written.body, spans))
+        blocks = self._best_blocks(written.body)
+        said = self._said(written.body, blocks, room)
+        windows = [window for block in blocks for window in self._split(written.body, block, room)]
+        most = 1 if said else self.manifest.windows.most
+        best = self._best(written.body, [window for window in windows if window not in said], most)
+        return self._windows(owner, written, [*said, *best])
 
-    def _best_blocks(self, body: str) -> list[tuple[int, str]]:
-        """The text itself, or of an endless one the best parts, each with where it begins."""
+    def _best_blocks(self, body: str) -> list[Span]:
+        """The text itself, or the best parts of an endless one."""
         if len(body) <= _LONG_TEXT:
-            return [(0, body)]
-        return [(start, body[start:end]) for start, end in self._best(body, coarse_split(body, _LONG_TEXT // 4))]
+            return [(0, len(body))]
+        return self._best(body, coarse_split(body, _LONG_TEXT // 4), self.manifest.windows.most)
 
-    def _best(self, body: str, spans: list[Span]) -> list[Span]:
-        """The spans that BM25 among them finds best, above all by what the user says in them, in reading order."""
-        most = self.manifest.windows.most
+    def _said(self, body: str, blocks: Sequence[Span], room: int) -> list[Span]:
+        """What the user of a chat said, turn by turn: as much as fits into all windows but one, the best by BM25."""
+        left = room * (self.manifest.windows.most - 1)
+        if not left:
+            return []
+        turns = [
+            piece
+            for start, end in user_turns(body)
+            for first, last in blocks
+            if start < last and end > first
+            for piece in self._split(body, (max(start, first), min(end, last)), room)
+        ]
+        said = []
+        for i in (-self._bm25(body, turns)).argsort(kind="stable"):
+            # Reading even "Thanks!" takes the query and a heading.
+            taken = max(len(self.scorer.offsets(body[slice(*turns[i])])), room // _SHORTEST_TURN)
+            if taken <= left:
+                said.append(turns[i])
+                left -= taken
+        return sorted(said)
+
+    def _split(self, body: str, span: Span, room: int) -> list[Span]:
+        first, last = span
+        part = body[first:last]
+        pieces = split(part, self.scorer.offsets(part), room, self.manifest.windows.overlap)
+        return [(first + start, first + end) for start, end in pieces]
+
+    def _best(self, body: str, spans: list[Span], most: int) -> list[Span]:
+        """The spans that BM25 among them finds best, in reading order."""
         if len(spans) <= most:
             return spans
-        scores = spans_bm25(self.query, body, spans)
-        return [spans[position] for position in best_windows(scores, most)]
+        return [spans[position] for position in best_windows(self._bm25(body, spans), most)]
+
+    def _bm25(self, body: str, spans: Sequence[Span]) -> NDArray[np.float64]:
+        return bm25(self.query, [body[start:end] for start, end in spans])
 
     def _windows(self, owner: int, written: Formatted, spans: Sequence[Span]) -> list[Reading]:
         windows = [written.body[start:end].strip() for start, end in spans]

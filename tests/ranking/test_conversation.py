@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from mnemorank import Memory
-from mnemorank.ranking.conversation import memories_bm25, spans_bm25
+from mnemorank.ranking.conversation import memories_bm25, user_turns
 from mnemorank.ranking.lexical import bm25
 
 SAID = "user: I bought a kayak in May.\nassistant: Nice! What will you do with it?"
@@ -48,11 +48,16 @@ def test_what_precedes_the_first_turn_is_not_a_reply():
     assert before > after
 
 
-def test_a_span_that_begins_within_a_reply_is_still_the_reply():
-    text = "user: a canoe\nassistant: well, a kayak is another matter\nuser: my kayak is red"
-    within = text.index("a kayak")
-    said = text.index("user: my")
-    spans = [(0, within), (within, said), (said, len(text)), (within - 3, len(text))]
-    scores = spans_bm25("kayak", text, spans)
-    assert scores[0] == 0
-    assert min(scores[2], scores[3]) > scores[1] > 0
+def test_the_turns_of_the_user_one_by_one():
+    text = (
+        "Trip\nuser: a canoe\nand a paddle\nassistant: a kayak\n\nuser: no\nHuman: red\nTOOL: found\nai: good\nuser: "
+    )
+    said = [text[start:end].strip() for start, end in user_turns(text)]
+    assert said == ["Trip", "user: a canoe\nand a paddle", "user: no", "Human: red", "user:"]
+
+
+@pytest.mark.parametrize(
+    "text", ["a kayak", "Ana: a kayak\nBen: red", "System: postgres 15\nTool: psql", "assistant: yes", ""]
+)
+def test_where_no_user_speaks_there_are_no_turns(text):
+    assert user_turns(text) == []

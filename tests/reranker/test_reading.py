@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from mnemorank import InputError, Memory, Moment
+from mnemorank import InputError, Memory, Model, Moment
 from tests.reranker.request import QUERY
 
 
@@ -17,6 +17,44 @@ def test_long_memories_are_read_in_windows_and_the_best_counts(reranker):
     assert "ruby work now" in result.passage
     assert len(result.passage) < len(long) / 5
     assert result.raw_score == 2
+
+
+def test_of_a_long_chat_every_turn_of_the_user_is_read(reranker):
+    reply = "\nassistant: " + "aurora labs, aurora work, where does aurora work? " * 30
+    said = ["user: the cat sat.", "user: ruby is my name now.", "user: a plan of the trip."]
+    (result,) = reranker.rerank("where does ruby work at aurora labs", ["".join(turn + reply + "\n" for turn in said)])
+    assert "aurora" in result.passage
+    (result,) = reranker.rerank("the name ruby", ["".join(turn + reply + "\n" for turn in said)])
+    assert result.passage == said[1]
+
+
+def test_of_a_long_chat_replies_are_read_too(reranker):
+    said = "user: a plan of the trip, please.\n"
+    replied = "assistant: " + "the cat sat. " * 60 + "ruby does work at aurora now. " + "the dog sat. " * 60 + "\n"
+    (result,) = reranker.rerank(QUERY, [said + replied + said])
+    assert "ruby does work" in result.passage
+
+
+def test_a_chat_is_read_within_the_room_of_its_windows(folder):
+    model = Model.load(folder)
+    chat = "".join(f"user: turn {i} of ruby.\nassistant: {'the cat sat. ' * 9}\n" for i in range(400))
+    readings = model.readings(QUERY, [Memory(chat)])
+    room = model.scorer.room(QUERY)
+    most = model.manifest.windows.most
+    *turns, window = readings
+    assert 2 < len(turns) <= 8 * (most - 1)
+    assert sum(turn.passage.length for turn in turns) <= room * (most - 1)
+    assert "the cat sat." in window.window
+
+
+def test_a_long_turn_of_the_user_is_read_in_windows(folder):
+    model = Model.load(folder)
+    chat = "user: " + "the cat sat. " * 200 + "ruby does work at aurora now. " + "a dog. " * 200 + "\nassistant: well."
+    readings = model.readings(QUERY, [Memory(chat)])
+    windows = [reading.window for reading in readings]
+    assert len(windows) == len(set(windows)) == model.manifest.windows.most
+    assert any("ruby does work" in window for window in windows)
+    assert all(reading.passage.length <= model.scorer.room(QUERY) for reading in readings)
 
 
 def test_every_window_keeps_the_dates(folder, reranker):

@@ -1,8 +1,8 @@
-"""BM25 that listens to the user: memory is asked for what the user said far more often than for what was replied.
+"""Listening to the user: memory is asked for what the user said far more often than for what was replied.
 
 Replies are long and repeat a question's words, while the fact is in what the user said in passing. So the user's own
-words count again, over a pool as among the windows of a long session. Where no roles are told, or names stand for
-them, nobody is known to be the user and every word counts alike.
+words count again in BM25 over a pool, and of a long session the model reads the user's turns one by one. Where no
+roles are told, or names stand for them, nobody is known to be the user and every word counts alike.
 """
 
 from __future__ import annotations
@@ -28,41 +28,29 @@ _AGAIN = 1.0
 
 def memories_bm25(query: str, memories: Sequence[Memory]) -> NDArray[np.float64]:
     """BM25 of each memory of a pool: a session with roles, a turn with its speaker, or any text."""
-    return _bm25(query, [memory.text for memory in memories], [_of_user(memory) for memory in memories])
-
-
-def spans_bm25(query: str, text: str, spans: Sequence[Span]) -> NDArray[np.float64]:
-    """BM25 of each span of one text, among these spans; one may begin in the middle of a turn."""
-    replies = _replies(text)
-    whole = [text[start:end] for start, end in spans]
-    return _bm25(query, whole, [_without(text, span, replies) for span in spans])
-
-
-def _bm25(query: str, texts: list[str], of_user: list[str]) -> NDArray[np.float64]:
+    texts = [memory.text for memory in memories]
+    of_user = [_of_user(memory) for memory in memories]
     scores = bm25(query, texts)
     return scores if texts == of_user else scores + _AGAIN * bm25(query, of_user)
+
+
+def user_turns(text: str) -> list[Span]:
+    """Where the user speaks in a chat, in order, and what stands before its first turn; nothing in other texts."""
+    return [span for span, of_user in _turns(text) if of_user]
 
 
 def _of_user(memory: Memory) -> str:
     if memory.speaker and memory.speaker.strip().casefold() in _REPLYING:
         return ""
-    return _without(memory.text, (0, len(memory.text)), _replies(memory.text))
+    turns = _turns(memory.text)
+    return "".join(memory.text[slice(*span)] for span, of_user in turns if of_user) if turns else memory.text
 
 
-def _replies(text: str) -> list[Span]:
-    """Where others than the user speak, in order."""
-    turns = list(_TURN.finditer(text))
-    if not any(turn[1].casefold() in _OF_A_CHAT for turn in turns):
+def _turns(text: str) -> list[tuple[Span, bool]]:
+    """The turns of a chat, and whether each is the user's. A text without roles has none."""
+    begun = list(_TURN.finditer(text))
+    if not any(turn[1].casefold() in _OF_A_CHAT for turn in begun):
         return []  # "System: postgres 15" is a line of a note
-    borders = [*(turn.start() for turn in turns), len(text)]
-    return [span for span, turn in zip(pairwise(borders), turns, strict=True) if turn[1].casefold() in _REPLYING]
-
-
-def _without(text: str, span: Span, replies: Sequence[Span]) -> str:
-    start, end = span
-    kept = []
-    for first, last in replies:
-        if last > start and first < end:
-            kept.append(text[start : max(first, start)])
-            start = last
-    return "".join([*kept, text[start:end]])
+    borders = [0, *(turn.start() for turn in begun), len(text)]
+    of_user = [True, *(turn[1].casefold() not in _REPLYING for turn in begun)]
+    return [(span, who) for span, who in zip(pairwise(borders), of_user, strict=True) if text[slice(*span)].strip()]
