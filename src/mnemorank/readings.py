@@ -66,39 +66,43 @@ class Reader:
         if room < max(self.limit // 4, 8):
             # A heading that leaves the text no room (a very long context) is read as text itself.
             written, room = Formatted("", written.text), self.limit
+        most = self.manifest.windows.most
         blocks = self._best_blocks(written.body)
-        said = self._said(written.body, blocks, room)
         windows = [window for block in blocks for window in self._split(written.body, block, room)]
-        most = 1 if said else self.manifest.windows.most
-        best = self._best(written.body, [window for window in windows if window not in said], most)
-        return self._windows(owner, written, [*said, *best])
+        if len(windows) > most:
+            said = self._said(written.body, room)
+            unread = [window for window in windows if window not in said]
+            windows = [*said, *self._best(written.body, unread, 1 if said else most)]
+        return self._windows(owner, written, windows)
 
     def _best_blocks(self, body: str) -> list[Span]:
         """The text itself, or the best parts of an endless one."""
         if len(body) <= _LONG_TEXT:
             return [(0, len(body))]
-        return self._best(body, coarse_split(body, _LONG_TEXT // 4), self.manifest.windows.most)
+        return self._best(body, self._parts(body, [(0, len(body))]), self.manifest.windows.most)
 
-    def _said(self, body: str, blocks: Sequence[Span], room: int) -> list[Span]:
+    def _said(self, body: str, room: int) -> list[Span]:
         """What the user of a chat said, turn by turn: as much as fits into all windows but one, the best by BM25."""
-        left = room * (self.manifest.windows.most - 1)
-        if not left:
-            return []
-        turns = [
-            piece
-            for start, end in user_turns(body)
-            for first, last in blocks
-            if start < last and end > first
-            for piece in self._split(body, (max(start, first), min(end, last)), room)
-        ]
-        said = []
-        for i in (-self._bm25(body, turns)).argsort(kind="stable"):
-            # Reading even "Thanks!" takes the query and a heading.
-            taken = max(len(self.scorer.offsets(body[slice(*turns[i])])), room // _SHORTEST_TURN)
-            if taken <= left:
-                said.append(turns[i])
-                left -= taken
+        said: list[Span] = []
+        left, least = room * (self.manifest.windows.most - 1), max(room // _SHORTEST_TURN, 1)
+        for turn in self._best_first(body, self._parts(body, user_turns(body))):
+            if left < least:
+                break
+            for piece in self._best_first(body, self._split(body, turn, room)):
+                # Reading even "Thanks!" takes the query and a heading.
+                taken = max(len(self.scorer.offsets(body[slice(*piece)])), least)
+                if taken <= left:
+                    said.append(piece)
+                    left -= taken
         return sorted(said)
+
+    def _parts(self, body: str, spans: Sequence[Span]) -> list[Span]:
+        """The spans, an endless one in parts."""
+        return [
+            (first + start, first + end)
+            for first, last in spans
+            for start, end in coarse_split(body[first:last], _LONG_TEXT // 4)
+        ]
 
     def _split(self, body: str, span: Span, room: int) -> list[Span]:
         first, last = span
@@ -111,6 +115,9 @@ class Reader:
         if len(spans) <= most:
             return spans
         return [spans[position] for position in best_windows(self._bm25(body, spans), most)]
+
+    def _best_first(self, body: str, spans: list[Span]) -> list[Span]:
+        return [spans[position] for position in (-self._bm25(body, spans)).argsort(kind="stable")]
 
     def _bm25(self, body: str, spans: Sequence[Span]) -> NDArray[np.float64]:
         return bm25(self.query, [body[start:end] for start, end in spans])

@@ -47,6 +47,13 @@ def test_a_chat_is_read_within_the_room_of_its_windows(folder):
     assert "the cat sat." in window.window
 
 
+def test_what_the_user_said_in_an_endless_chat_is_read(folder):
+    chatter = "user: a plan.\nassistant: " + "where does aurora work, labs, labs? " * 50 + "\n"
+    chat = chatter * 100 + "user: ruby is my name now.\n" + chatter * 100
+    readings = Model.load(folder).readings("where does ruby work, aurora labs?", [Memory(chat)])
+    assert "user: ruby is my name now." in [reading.window for reading in readings]
+
+
 def test_a_long_turn_of_the_user_is_read_in_windows(folder):
     model = Model.load(folder)
     chat = "user: " + "the cat sat. " * 200 + "ruby does work at aurora now. " + "a dog. " * 200 + "\nassistant: well."
