@@ -2,12 +2,12 @@
 
     MNEMORANK_DATA=/path/to/data python recipes/mini_data /path/to/lists
 
-Reads 2WikiMultiHopQA, MultiHop-RAG, RealMem and the training questions of LongMemEval-S from MNEMORANK_DATA and writes,
-in the `lists` format: wiki, bridge, ict, title (paragraphs), lme, reply, said (dialogue), synth (dated facts by
+Reads 2WikiMultiHopQA, SQuAD, MultiHop-RAG, RealMem and the training questions of LongMemEval-S from MNEMORANK_DATA and
+writes, in the `lists` format: wiki, bridge, ict, title (paragraphs), lme, reply, said (dialogue), synth (dated facts by
 template), passages, personas, hops, decoys, conversations, threads (what we wrote ourselves, in `own/`; NAME-none has
 the questions that nothing answers, NAME-dev is kept to choose by, NAME-test to measure on), asked, asked-pairs,
-asked-news, asked-sessions, asked-turns (questions we wrote about texts of the data) and realmem (fewer wrong memories a
-list). The same seed gives the same files.
+asked-articles, asked-news, asked-sessions, asked-turns (questions we wrote about texts of the data) and realmem (fewer
+wrong memories a list). The same seed gives the same files.
 
     MNEMORANK_DATA=/path/to/data python recipes/mini_data /path/to/lists --hard-for MODEL
 
@@ -64,6 +64,7 @@ def main() -> None:
     made |= written.make(random.Random(arguments.seed))
     made["realmem"] = narrowed.make(data / "lists" / "realmem.train.jsonl.gz", random.Random(arguments.seed))
     made["asked-news"] = asked.of_news(data / "lists" / "multihoprag.train.jsonl.gz", random.Random(arguments.seed))
+    made["asked-articles"] = asked.of_articles(data / "lists" / "squad.train.jsonl.gz", random.Random(arguments.seed))
     made["asked-turns"] = asked.of_memories(data / "lists" / "realmem.train.jsonl.gz", random.Random(arguments.seed))
     made |= paragraphs.make(data / "2wiki" / "2wikimultihop.json.gz", random.Random(arguments.seed))
     for name, lists in made.items():

@@ -1,8 +1,9 @@
 """Lists from questions we wrote about texts of the data: `own/asked.jsonl.gz` names a text by its hash.
 
 A line is `{"about": KIND, "query": …, "of": [KEY, …]}`, the keys being those of what answers. Kinds: `paragraph` and
-`pair` (2Wiki, a question that needs two), `news` (MultiHop-RAG), `session` (a window of a LongMemEval session), `turn`
-(a turn of a chat over RealMem's memories, with its day in `at`). Texts of dev questions are never asked about.
+`pair` (2Wiki, a question that needs two), `article` (SQuAD's training articles), `news` (MultiHop-RAG), `session` (a
+window of a LongMemEval session), `turn` (a turn of a chat over RealMem's memories, with its day in `at`). Texts of dev
+questions are never asked about.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from shared import Fields, MadeList, Pool, records
+from shared import Fields, MadeList, Pool, first_and_some, records
 from written import OWN, dated
 
 from mnemorank.ranking.lexical import bm25
@@ -65,6 +66,21 @@ def of_paragraphs(titled: Sequence[tuple[str, str]], rng: random.Random) -> dict
         "asked": _of_pool(asked["paragraph"], title_of, pool, rng, near=2),
         "asked-pairs": _of_pool(asked["pair"], title_of, pool, rng, near=1),
     }
+
+
+def of_articles(path: Path, rng: random.Random) -> list[MadeList]:
+    """Wrong are paragraphs of the same article: most of them near in words."""
+    articles: dict[str, dict[str, None]] = defaultdict(dict)
+    for record in records(path):
+        articles[record["group"]] |= {each["text"]: None for each in record["candidates"]}
+    article_of = {text: list(texts) for texts in articles.values() for text in texts}
+    made = []
+    for query, right, answers in known(read()["article"], article_of):
+        others = [text for text in article_of[right[0]] if text not in answers]
+        order = [int(i) for i in (-bm25(query, others)).argsort(kind="stable")]
+        wrong = [others[i] for i in first_and_some(order, 6, 2, rng)]
+        made.append(_some_dated(MadeList(query, right[:1], wrong), 1 / 6, rng))
+    return made
 
 
 def of_news(path: Path, rng: random.Random) -> list[MadeList]:

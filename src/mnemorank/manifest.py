@@ -56,7 +56,7 @@ class Windows:
 
     :param tokens: the longest window, None for all that the input holds.
     :param overlap: the share of a window repeated in the next.
-    :param most: windows scored per memory, the best by BM25. Of a chat one, and the user's turns that fit the others.
+    :param most: windows scored per memory, the best by BM25. Of a chat turns of the user take the place of all but one.
     """
 
     tokens: int | None = None

@@ -117,7 +117,7 @@ class Model:
         self.scorer.close()
 
     def readings(self, query: str, memories: Sequence[Memory], instruction: str | None = None) -> list[Reading]:
-        """The passages to score: each memory whole, or the best windows of those that are too long."""
+        """The passages to score: each memory whole, or what is worth reading of those that are too long."""
         return Reader.of(self.scorer, self.manifest, query, instruction).read(memories)
 
 

@@ -18,8 +18,8 @@ from mnemorank.scorers import Passage, Scorer
 
 # A text of so many characters is long whatever its tokens, and is not tokenized whole to find that out.
 _LONG_TEXT = 32_768
-# A turn takes at least such a part of a window, however short it is.
-_SHORTEST_TURN = 8
+# So many turns of a chat are looked at for each window that they may fill.
+_TURNS_A_WINDOW = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,43 +66,43 @@ class Reader:
         if room < max(self.limit // 4, 8):
             # A heading that leaves the text no room (a very long context) is read as text itself.
             written, room = Formatted("", written.text), self.limit
+        return self._windows(owner, written, self._worth_reading(written.body, room))
+
+    def _worth_reading(self, body: str, room: int) -> list[Span]:
+        """All windows, or those that BM25 finds best; of a chat the user's turns and the best windows of the rest."""
         most = self.manifest.windows.most
-        blocks = self._best_blocks(written.body)
-        windows = [window for block in blocks for window in self._split(written.body, block, room)]
-        if len(windows) > most:
-            said = self._said(written.body, room)
-            unread = [window for window in windows if window not in said]
-            windows = [*said, *self._best(written.body, unread, 1 if said else most)]
-        return self._windows(owner, written, windows)
+        blocks = self._best_blocks(body)
+        windows = [window for block in blocks for window in self._split(body, block, room)]
+        if len(windows) <= most and blocks == [(0, len(body))]:
+            return windows
+        said, left = self._said(body, room)
+        unread = [(window, rest) for window in windows if (rest := _outside(body, window, said)).strip()]
+        scores = bm25(self.query, [rest for _, rest in unread])
+        return [*said, *(unread[i][0] for i in best_windows(scores, 1 + left))]
 
     def _best_blocks(self, body: str) -> list[Span]:
         """The text itself, or the best parts of an endless one."""
         if len(body) <= _LONG_TEXT:
             return [(0, len(body))]
-        return self._best(body, self._parts(body, [(0, len(body))]), self.manifest.windows.most)
+        parts = _parts(body, [(0, len(body))])
+        return [parts[i] for i in best_windows(self._bm25(body, parts), self.manifest.windows.most)]
 
-    def _said(self, body: str, room: int) -> list[Span]:
-        """What the user of a chat said, turn by turn: as much as fits into all windows but one, the best by BM25."""
-        said: list[Span] = []
-        left, least = room * (self.manifest.windows.most - 1), max(room // _SHORTEST_TURN, 1)
-        for turn in self._best_first(body, self._parts(body, user_turns(body))):
-            if left < least:
-                break
-            for piece in self._best_first(body, self._split(body, turn, room)):
-                # Reading even "Thanks!" takes the query and a heading.
-                taken = max(len(self.scorer.offsets(body[slice(*piece)])), least)
-                if taken <= left:
-                    said.append(piece)
-                    left -= taken
-        return sorted(said)
-
-    def _parts(self, body: str, spans: Sequence[Span]) -> list[Span]:
-        """The spans, an endless one in parts."""
-        return [
-            (first + start, first + end)
-            for first, last in spans
-            for start, end in coarse_split(body[first:last], _LONG_TEXT // 4)
-        ]
+    def _said(self, body: str, room: int) -> tuple[list[Span], int]:
+        """What the user of a chat said, turn by turn: as much as the tokens of all windows but one allow, the best by
+        BM25 first, of a long turn the best piece. Second, how many of these windows are left."""
+        most = self.manifest.windows.most
+        turns = self._best_first(body, _parts(body, user_turns(body)))[: _TURNS_A_WINDOW * (most - 1)]
+        pieces = [self._best_first(body, self._split(body, turn, room)) for turn in turns]
+        # To read a turn takes the query and a heading too.
+        beside = self.limit - room + self.scorer.prepare([self.query])[0].length
+        left = (room + beside) * (most - 1)
+        said = []
+        for piece in [*(first for first, *_ in pieces), *(other for _, *others in pieces for other in others)]:
+            taken = len(self.scorer.offsets(body[slice(*piece)])) + beside
+            if taken <= left:
+                said.append(piece)
+                left -= taken
+        return sorted(said), left // (room + beside)
 
     def _split(self, body: str, span: Span, room: int) -> list[Span]:
         first, last = span
@@ -110,14 +110,10 @@ class Reader:
         pieces = split(part, self.scorer.offsets(part), room, self.manifest.windows.overlap)
         return [(first + start, first + end) for start, end in pieces]
 
-    def _best(self, body: str, spans: list[Span], most: int) -> list[Span]:
-        """The spans that BM25 among them finds best, in reading order."""
-        if len(spans) <= most:
-            return spans
-        return [spans[position] for position in best_windows(self._bm25(body, spans), most)]
-
     def _best_first(self, body: str, spans: list[Span]) -> list[Span]:
-        return [spans[position] for position in (-self._bm25(body, spans)).argsort(kind="stable")]
+        """Of those alike the shorter first, so that more are read."""
+        lengths = np.array([end - start for start, end in spans], dtype=np.float64)
+        return [spans[i] for i in np.lexsort((lengths, -self._bm25(body, spans)))]
 
     def _bm25(self, body: str, spans: Sequence[Span]) -> NDArray[np.float64]:
         return bm25(self.query, [body[start:end] for start, end in spans])
@@ -141,3 +137,24 @@ class Reader:
         if len(halves) < 2:
             halves = [(0, len(window) // 2), (len(window) // 2, len(window))]
         return self._windows(reading.owner, Formatted(written.before, window, written.after), halves)
+
+
+def _parts(body: str, spans: Sequence[Span]) -> list[Span]:
+    """The spans, an endless one in parts."""
+    return [
+        (first + start, first + end)
+        for first, last in spans
+        for start, end in coarse_split(body[first:last], _LONG_TEXT // 4)
+        if body[first + start : first + end].strip()
+    ]
+
+
+def _outside(body: str, window: Span, said: Sequence[Span]) -> str:
+    """The window's text without what is read anyway."""
+    start, end = window
+    kept = []
+    for first, last in said:
+        if last > start and first < end:
+            kept.append(body[start : max(first, start)])
+            start = last
+    return "".join([*kept, body[start:end]])

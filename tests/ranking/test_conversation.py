@@ -53,7 +53,7 @@ def test_the_turns_of_the_user_one_by_one():
         "Trip\nuser: a canoe\nand a paddle\nassistant: a kayak\n\nuser: no\nHuman: red\nTOOL: found\nai: good\nuser: "
     )
     said = [text[start:end].strip() for start, end in user_turns(text)]
-    assert said == ["Trip", "user: a canoe\nand a paddle", "user: no", "Human: red", "user:"]
+    assert said == ["Trip", "user: a canoe\nand a paddle", "user: no", "Human: red"]
 
 
 @pytest.mark.parametrize(

@@ -165,7 +165,7 @@ def test_every_question_asked_names_its_texts_and_is_asked_once_of_each(makers):
     import asked
 
     found = asked.read()
-    assert set(found) == {"paragraph", "pair", "news", "session", "turn"}
+    assert set(found) == {"paragraph", "pair", "article", "news", "session", "turn"}
     for kind, lines in found.items():
         assert all(len(one["of"]) == 2 for one in lines if kind == "pair")
         assert all("at" in one for one in lines if kind == "turn")
@@ -208,6 +208,26 @@ def test_what_answers_a_question_elsewhere_is_not_wrong_here(ask):
     lines = [{"about": "paragraph", "query": "which film?", "of": [key(text)]} for text in texts[:2]]
     for one in ask(*lines).of_paragraphs(titled, random.Random(1))["asked"]:
         assert not {Memory.of(each).text for each in one.wrong} & set(texts[:2])
+
+
+def test_a_paragraph_is_told_from_the_others_of_its_article(ask, tmp_path):
+    from asked import key
+
+    texts = [f"Paragraph {n} of {name} tells about number {n}." for name in ("alpha", "beta") for n in range(12)]
+    path = tmp_path / "articles.jsonl.gz"
+    lines = [
+        {"query": "q", "group": group, "candidates": [{"text": text, "label": 0} for text in part]}
+        for group, part in (("alpha", texts[:6]), ("alpha", texts[6:12]), ("beta", texts[12:]))
+    ]
+    path.write_bytes(gzip.compress("\n".join(map(json.dumps, lines)).encode()))
+    asked = ask(
+        *({"about": "article", "query": "what of number 2?", "of": [key(text)]} for text in (texts[2], texts[3]))
+    )
+    for one, right in zip(asked.of_articles(path, random.Random(1)), (texts[2], texts[3]), strict=True):
+        assert Memory.of(one.right[0]).text == right
+        wrong = {Memory.of(each).text for each in one.wrong}
+        assert len(wrong) == 8
+        assert wrong <= set(texts[:12]) - {texts[2], texts[3]}
 
 
 def test_news_is_told_from_passages_of_the_same_article(ask, tmp_path):

@@ -36,7 +36,7 @@ def memories_bm25(query: str, memories: Sequence[Memory]) -> NDArray[np.float64]
 
 def user_turns(text: str) -> list[Span]:
     """Where the user speaks in a chat, in order, and what stands before its first turn; nothing in other texts."""
-    return [span for span, of_user in _turns(text) if of_user]
+    return [span for span, of_user in _turns(text) if of_user and _TURN.sub("", text[slice(*span)]).strip()]
 
 
 def _of_user(memory: Memory) -> str:
@@ -53,4 +53,4 @@ def _turns(text: str) -> list[tuple[Span, bool]]:
         return []  # "System: postgres 15" is a line of a note
     borders = [0, *(turn.start() for turn in begun), len(text)]
     of_user = [True, *(turn[1].casefold() not in _REPLYING for turn in begun)]
-    return [(span, who) for span, who in zip(pairwise(borders), of_user, strict=True) if text[slice(*span)].strip()]
+    return list(zip(pairwise(borders), of_user, strict=True))
