@@ -74,6 +74,14 @@ def test_a_heading_that_all_share_is_no_first_hop():
     assert links.max() < 0.01
 
 
+def test_a_role_is_no_subject():
+    assert subject_of(f"user: {DIRECTOR}") == subject_of(f"Assistant:\n{DIRECTOR}") == subject_of(DIRECTOR)
+    assert subject_of("user: Orlo Vantage: he grew up in Leeds.") == (["orlo", "vantag"], 1.0)
+    turns = ["user: I moved to Bern", "The user has moved to Bern", "a cat"]
+    told, noted, _ = linked("where does the user live", turns, turns, np.array([1.0, 1.0, -2.0]), 4.0)
+    assert told == pytest.approx(noted, abs=0.5)
+
+
 def test_what_all_candidates_share_is_no_link():
     crowd = [FILM] + [f"Orlo Vantage and the number {n} of his cats." for n in range(8)]
     odds = np.array([2.0] + [-1.0] * 8)

@@ -39,6 +39,12 @@ def user_turns(text: str) -> list[Span]:
     return [span for span, of_user in _turns(text) if of_user and _TURN.sub("", text[slice(*span)]).strip()]
 
 
+def without_role(text: str) -> str:
+    """The text without the role that it begins with: `user: I moved` is about the move, not about a user."""
+    begun = _TURN.match(text)
+    return text[begun.end() :].lstrip() if begun else text
+
+
 def _of_user(memory: Memory) -> str:
     if memory.speaker and memory.speaker.strip().casefold() in _REPLYING:
         return ""

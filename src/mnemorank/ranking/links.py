@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mnemorank.ranking.calibrate import sigmoid
+from mnemorank.ranking.conversation import without_role
 from mnemorank.words import terms
 
 Floats = NDArray[np.float64]
@@ -91,6 +92,7 @@ def _led_to(
 
 def subject_of(text: str) -> tuple[list[str], float]:
     """The terms of what a text is about, and how certain that is: by its heading, else its first words."""
+    text = without_role(text)
     heading = _HEADING.match(text)
     if heading and (stated := terms(_IN_BRACKETS.sub("", heading[1]))):
         return stated, 1.0
