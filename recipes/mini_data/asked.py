@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from shared import Fields, MadeList, Pool, first_and_some, records
+from shared import Fields, MadeList, Pool, near_and_some, records
 from written import OWN, dated
 
 from mnemorank.ranking.lexical import bm25
@@ -77,8 +77,7 @@ def of_articles(path: Path, rng: random.Random) -> list[MadeList]:
     made = []
     for query, right, answers in known(read()["article"], article_of):
         others = [text for text in article_of[right[0]] if text not in answers]
-        order = [int(i) for i in (-bm25(query, others)).argsort(kind="stable")]
-        wrong = [others[i] for i in first_and_some(order, 6, 2, rng)]
+        wrong = [others[i] for i in near_and_some(query, others, 6, 2, rng)]
         made.append(_some_dated(MadeList(query, right[:1], wrong), 1 / 6, rng))
     return made
 

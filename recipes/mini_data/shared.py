@@ -48,6 +48,12 @@ def parted(record: Mapping[str, Any], near: int, far: int, rng: random.Random) -
     return right, [fields[i] for i in first_and_some(others, near, far, rng)]
 
 
+def near_and_some(query: str, texts: Sequence[str], near: int, others: int, rng: random.Random) -> list[int]:
+    """Positions of the texts that share the most words with the query, and of some of the rest at random."""
+    order = [int(i) for i in (-bm25(query, texts)).argsort(kind="stable")]
+    return first_and_some(order, near, others, rng)
+
+
 def first_and_some(order: Sequence[int], first: int, others: int, rng: random.Random) -> list[int]:
     """The first of an order, and some of the rest at random."""
     rest = order[first:]

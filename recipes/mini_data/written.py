@@ -9,7 +9,7 @@ from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
-from shared import Fields, MadeList, first_and_some, number, records
+from shared import Fields, MadeList, near_and_some, number, records
 
 from mnemorank.ranking.lexical import bm25
 
@@ -108,9 +108,8 @@ def _beside(turns: Sequence[tuple[str, Fields]], right: Sequence[str]) -> list[F
 
 
 def _near_and_far(query: str, wrong: Sequence[Fields], rng: random.Random) -> list[Fields]:
-    shared = bm25(query, [each["text"] for each in wrong])
-    order = [int(i) for i in (-shared).argsort(kind="stable")]
-    return [wrong[i] for i in first_and_some(order, NEAR_TURNS, FAR_TURNS, rng)]
+    chosen = near_and_some(query, [each["text"] for each in wrong], NEAR_TURNS, FAR_TURNS, rng)
+    return [wrong[i] for i in chosen]
 
 
 def _read(name: str) -> Iterator[dict[str, Any]]:

@@ -112,6 +112,8 @@ class Reader:
 
     def _best_first(self, body: str, spans: list[Span]) -> list[Span]:
         """Of those alike the shorter first, so that more are read."""
+        if len(spans) < 2:
+            return spans  # most turns are of one piece
         lengths = np.array([end - start for start, end in spans], dtype=np.float64)
         return [spans[i] for i in np.lexsort((lengths, -self._bm25(body, spans)))]
 

@@ -36,7 +36,7 @@ def memories_bm25(query: str, memories: Sequence[Memory]) -> NDArray[np.float64]
 
 def user_turns(text: str) -> list[Span]:
     """Where the user speaks in a chat, in order, and what stands before its first turn; nothing in other texts."""
-    return [span for span, of_user in _turns(text) if of_user and _TURN.sub("", text[slice(*span)]).strip()]
+    return [span for span, of_user in _turns(text) if of_user and without_role(text[slice(*span)]).strip()]
 
 
 def without_role(text: str) -> str:
