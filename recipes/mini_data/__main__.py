@@ -11,7 +11,8 @@ wrong memories a list). The same seed gives the same files.
 
     MNEMORANK_DATA=/path/to/data python recipes/mini_data /path/to/lists --hard-for MODEL
 
-adds `hard` to them: lists with the wrong memories that MODEL (a name or a folder) ranks highest.
+adds `hard` to them: lists with the wrong memories that MODEL (a name or a folder) ranks highest. `--closer-for MODEL`
+adds `closer`: lists of the excerpts of two sentences that MODEL finds best in right and wrong texts.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import random
 from pathlib import Path
 
 import asked
+import closer
 import dates
 import dialogue
 import hardest
@@ -52,12 +54,15 @@ def main() -> None:
     parser.add_argument(
         "--hard-for", metavar="MODEL", help="add the lists that are hard for a model to those made before"
     )
+    parser.add_argument("--closer-for", metavar="MODEL", help="add the excerpts that a model finds best")
     arguments = parser.parse_args()
     data = Path(os.environ["MNEMORANK_DATA"])
     arguments.output.mkdir(parents=True, exist_ok=True)
-    if arguments.hard_for:
-        hard = hardest.make(arguments.output, data, arguments.hard_for, random.Random(arguments.seed))
-        write(arguments.output, "hard", hard[: arguments.limit])
+    for name, maker, model in (("hard", hardest, arguments.hard_for), ("closer", closer, arguments.closer_for)):
+        if model:
+            lists = maker.make(arguments.output, data, model, random.Random(arguments.seed))
+            write(arguments.output, name, lists[: arguments.limit])
+    if arguments.hard_for or arguments.closer_for:
         return
     made = {"synth": dates.make(20000, random.Random(5))}
     made |= dialogue.make(data / "longmemeval" / "longmemeval_s_train.json.gz", random.Random(arguments.seed))

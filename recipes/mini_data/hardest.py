@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-from shared import MadeList, parted, records
+from shared import MadeList, drawn, parted
 
 from mnemorank.errors import QueryTooLongError
 from mnemorank.memory import Memory
@@ -30,7 +28,7 @@ def make(lists: Path, data: Path, name_or_folder: str, rng: random.Random) -> li
     """:param lists: the folder in which the other makers' files are."""
     model = Model.load(name_or_folder)
     made = []
-    for name, record in _drawn(lists, data, rng):
+    for name, record in drawn(ASKED_AGAIN, lists, data, rng):
         right, wrong = parted(record, NEAR, FAR, rng)
         if not right or not wrong:
             continue
@@ -45,10 +43,3 @@ def make(lists: Path, data: Path, name_or_folder: str, rng: random.Random) -> li
         if ranked and (worst - ranked[0][0] <= KNOWN or rng.random() < KEPT_KNOWN):
             made.append(MadeList(record["query"], right, [fields for _, fields in ranked[:KEPT]]))
     return made
-
-
-def _drawn(lists: Path, data: Path, rng: random.Random) -> Iterator[tuple[str, dict[str, Any]]]:
-    for name, count in ASKED_AGAIN.items():
-        found = list(records((data if "/" in name else lists) / f"{name}.jsonl.gz"))
-        for record in rng.sample(found, min(count, len(found))):
-            yield name, record

@@ -38,6 +38,16 @@ def records(path: Path) -> Iterator[dict[str, Any]]:
         yield from map(json.loads, stream)
 
 
+def drawn(
+    counts: Mapping[str, int], lists: Path, data: Path, rng: random.Random
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """So many records of each file of lists, with its name; one with a folder is of the data."""
+    for name, count in counts.items():
+        found = list(records((data if "/" in name else lists) / f"{name}.jsonl.gz"))
+        for record in rng.sample(found, min(count, len(found))):
+            yield name, record
+
+
 def parted(record: Mapping[str, Any], near: int, far: int, rng: random.Random) -> tuple[list[Fields], list[Fields]]:
     """The right memories of a list, and of the wrong ones those nearest by words and some others."""
     fields = [{key: value for key, value in each.items() if key != "label"} for each in record["candidates"]]

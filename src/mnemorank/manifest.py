@@ -71,6 +71,7 @@ class Manifest:
     :param link_weight: log-odds for a memory whose subject the best candidates, or whose heading the query names.
     :param occasion_weight: log-odds for each log-odds by which others of the same day stand above the pool.
     :param asked_time_weight: log-odds for a memory of the time that the query names.
+    :param closer_weight: the share that the best excerpt of a leading long memory has in its log-odds.
     :param abstain_below: calibrated relevance under which the best candidate counts as "nothing relevant".
     :param files: SHA-256 of each file of the artefact.
     """
@@ -89,6 +90,7 @@ class Manifest:
     link_weight: float = 0.0
     occasion_weight: float = 0.0
     asked_time_weight: float = 0.0
+    closer_weight: float = 0.0
     abstain_below: float = 0.0
     quantization: str = "none"
     base: str | None = None
@@ -182,6 +184,7 @@ _CHECKS: dict[str, tuple[str, Callable[[object], bool]]] = {
     "link_weight": ("a number from 0", _number(0, 1e3)),
     "occasion_weight": ("a number from 0 to 1", _number(0, 1)),
     "asked_time_weight": ("a number from 0", _number(0, 1e3)),
+    "closer_weight": ("a number from 0 to 1", _number(0, 1)),
     "abstain_below": ("a number from 0 to 1", _number(0, 1)),
     "quantization": ("a word", _text),
     "base": ("a string or null", _maybe_text),

@@ -37,6 +37,8 @@ Floats = NDArray[np.float64]
 When = Moment | str | Any
 _LOOKED_AT = 200
 _MOST_DIVERSE = 100
+# Of so many of the best those that are as long as a paragraph, in characters, are looked at again.
+_LEADERS, _PARAGRAPH = 5, 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,21 +157,49 @@ class Pipeline:
     def _odds(self, scored: Scored, manifest: Manifest) -> tuple[Floats, dict[str, Floats]]:
         """Log-odds of relevance of each memory by itself, and all that speaks for it, what other memories tell too."""
         model_odds = log_odds(scored.raw, manifest.score_kind, manifest.calibration)
-        stated = manifest.first_stage
-        fusion = self.options.fusion
-        weight = fusion.first_stage_weight
-        if weight is None:
-            weight = first_stage_weight(stated, self.query, scored, self.first_stage.by_words)
-        added = evidence(self.first_stage.scores, weight, fusion.first_stage_method or stated.method)
-        odds = model_odds + added
+        closer = self._closer(scored, model_odds)
+        first_stage = self._first_stage(scored)
+        odds = model_odds + closer + first_stage
         witnesses = self._witnesses(odds)
         return odds, {
             "model": sigmoid(model_odds),
-            "first_stage": added,
+            "closer": closer,
+            "first_stage": first_stage,
             "links": self._links(scored, odds, witnesses),
             "occasion": self._occasion(scored, odds, witnesses),
             "asked_time": self._asked_time(scored, witnesses),
         }
+
+    def leaders(self, scored: Scored) -> list[int]:
+        """Positions of those of the best memories so far that are worth a closer look: a short text is read well
+        enough as it is. None where the look would not count."""
+        if not self._closer_weight(scored):
+            return []
+        manifest = scored.manifest
+        odds = log_odds(scored.raw, manifest.score_kind, manifest.calibration) + self._first_stage(scored)
+        known = np.flatnonzero(np.isfinite(odds))
+        best = known[np.argsort(-odds[known], kind="stable")][:_LEADERS]
+        return [int(i) for i in best if len(scored.passage(i, self.pool[i])) >= _PARAGRAPH]
+
+    def _closer_weight(self, scored: Scored) -> float:
+        weight = self.options.fusion.closer_weight
+        return scored.manifest.closer_weight if weight is None else weight
+
+    def _closer(self, scored: Scored, odds: Floats) -> Floats:
+        """What a closer look adds to the log-odds of the memories that got one; 0 elsewhere."""
+        if scored.closer is None:
+            return np.zeros(len(odds))
+        manifest = scored.manifest
+        seen = log_odds(scored.closer, manifest.score_kind, manifest.calibration)
+        return np.where(np.isfinite(seen), self._closer_weight(scored) * (seen - odds), 0.0)
+
+    def _first_stage(self, scored: Scored) -> Floats:
+        """What the first stage is worth to each memory."""
+        stated, fusion = scored.manifest.first_stage, self.options.fusion
+        weight = fusion.first_stage_weight
+        if weight is None:
+            weight = first_stage_weight(stated, self.query, scored, self.first_stage.by_words)
+        return evidence(self.first_stage.scores, weight, fusion.first_stage_method or stated.method)
 
     def _links(self, scored: Scored, odds: Floats, witnesses: Sequence[int]) -> Floats:
         """What links are worth, looked for among the best; 0 elsewhere."""
@@ -182,7 +212,7 @@ class Pipeline:
         if weight and witnesses:
             best = sorted(witnesses, key=lambda i: -odds[i])[:_LOOKED_AT]
             texts = [self.pool[i].text for i in best]
-            passages = [scored.matched[i] or self.pool[i].text for i in best]
+            passages = [scored.passage(i, self.pool[i]) for i in best]
             result[best] = linked(self.query, texts, passages, odds[best], weight)
         return result
 

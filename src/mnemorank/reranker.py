@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from mnemorank.closer import look_closer
 from mnemorank.errors import InputError, QueryTooLongError, ScorerError
 from mnemorank.manifest import Manifest
 from mnemorank.memory import Memory, MemoryLike, OnError, as_pool, read_memories
@@ -92,7 +93,9 @@ class Reranker:
         if instruction and scored is not None and not _takes_instructions(scored.manifest):
             warnings.append(f"instruction: not read, the model's template {scored.manifest.template!r} has none")
         stage = Pipeline(query, pool, options, times, first_stage, self.model)
-        return stage.rank(scored, degraded, top_k, explain, tuple(warnings), records)
+        if scored is not None and degraded is None:
+            scored = look_closer(ask, pool, stage.leaders(scored), scored, warnings.append)
+        return stage.rank(scored, degraded, top_k, explain, tuple(dict.fromkeys(warnings)), records)
 
     async def arerank(self, query: str, memories: Iterable[MemoryLike], **arguments: Any) -> Ranking:
         """`rerank` in a thread, so that the event loop stays free. Takes the same arguments."""

@@ -147,6 +147,7 @@ def test_the_shape_to_the_letter(client):
         ({"fusion": {"recensy": "linear"}}, "fusion.recensy", "not permitted"),
         ({"fusion": {"asked_time_weight": -1}}, "fusion.asked_time_weight", "from 0"),
         ({"fusion": {"occasion_weight": 7}}, "fusion.occasion_weight", "from 0 to 1"),
+        ({"fusion": {"closer_weight": 7}}, "fusion.closer_weight", "from 0 to 1"),
         ({"topk": 3}, "topk", "not permitted"),
     ],
 )

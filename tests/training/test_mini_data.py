@@ -18,7 +18,7 @@ from mnemorank.model import Model
 def makers(monkeypatch):
     monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "recipes" / "mini_data"))
     yield
-    for name in ("asked", "dates", "hardest", "written", "narrowed", "shared"):
+    for name in ("asked", "closer", "dates", "hardest", "written", "narrowed", "shared"):
         sys.modules.pop(name, None)
 
 
@@ -312,3 +312,48 @@ def test_what_the_model_knows_what_is_doubtful_and_what_is_too_long_is_left_out(
     assert hardest(KNOWN=-1e9, KEPT_KNOWN=0) == []
     assert hardest(DOUBTFUL=-1e9, WELL=-1e9, KNOWN=7.0) == []
     assert hardest(query="Ruby " * 90, KNOWN=7.0) == []
+
+
+RIGHT_TEXT = "The house is old. Ruby moved to Porto. Her cats like it."
+WRONG_TEXT = "Max stayed. Ruby wrote to him. He never answered."
+
+
+@pytest.fixture
+def closer(makers, tmp_path, tiny_onnx, monkeypatch):
+    """The excerpts that a tiny model finds best in a question's texts, with other settings."""
+    import closer
+
+    monkeypatch.setattr(closer, "READ", {"asked": 5})
+
+    def make(*wrong, query="Where did Ruby move, to Porto?", **settings):
+        for name, value in {"FOUND": -1e9, "DOUBTFUL": 1e9, **settings}.items():
+            monkeypatch.setattr(closer, name, value)
+        labelled = [{"text": RIGHT_TEXT, "label": 1}, *({"text": text, "label": 0} for text in wrong)]
+        with gzip.open(tmp_path / "asked.jsonl.gz", "wt") as stream:
+            stream.write(json.dumps({"query": query, "candidates": labelled}) + "\n")
+        return closer.make(tmp_path, tmp_path, str(tiny_onnx), random.Random(1))
+
+    return make
+
+
+def test_of_each_text_the_excerpt_counts_that_the_model_finds_best(closer, tiny_onnx):
+    (made,) = closer(WRONG_TEXT, "Porto is a town.")
+
+    def best(*excerpts):
+        return excerpts[Model.load(tiny_onnx).score(made.query, [Memory(text) for text in excerpts]).raw.argmax()]
+
+    assert made.right == [best("The house is old. Ruby moved to Porto.", "Ruby moved to Porto. Her cats like it.")]
+    misleading = best("Max stayed. Ruby wrote to him.", "Ruby wrote to him. He never answered.")
+    assert set(made.wrong) == {misleading, "Porto is a town."}
+
+
+def test_no_excerpt_is_right_and_wrong(closer):
+    (made,) = closer(RIGHT_TEXT + " It rains.", WRONG_TEXT)
+    assert made.right[0] not in made.wrong
+
+
+def test_nothing_is_made_where_nothing_was_found_all_is_doubtful_short_or_the_question_too_long(closer):
+    assert closer(WRONG_TEXT, FOUND=1e9) == []
+    assert closer(WRONG_TEXT, DOUBTFUL=-1e9) == []
+    assert closer(WRONG_TEXT, query="Ruby " * 90) == []
+    assert closer() == []

@@ -42,6 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--asked-time-weight", type=float, metavar="W", help="of a named time (default: the artefact's)"
     )
+    parser.add_argument("--closer-weight", type=float, metavar="W", help="of excerpts (default: the artefact's)")
     parser.add_argument("--threads", type=positive_number, metavar="N", help="threads of each model (default: all)")
     parser.add_argument("--json", metavar="FILE", help="write the figures as JSON; - for standard output")
     parser.add_argument("--html", metavar="FILE", help="write a report, one page that needs no network")
@@ -66,6 +67,7 @@ def run(arguments: argparse.Namespace) -> None:
         link_weight=arguments.link_weight,
         occasion_weight=arguments.occasion_weight,
         asked_time_weight=arguments.asked_time_weight,
+        closer_weight=arguments.closer_weight,
     )
     options = Options(fusion=fusion)
     names = arguments.models or ["mini", "first-stage"]

@@ -9,7 +9,7 @@ from mnemorank.memory import Memory
 from mnemorank.results import Ranking, Result
 
 # Shares of log-odds; what else is told is a factor or a chance.
-_ADDED = ("first_stage", "links", "occasion", "asked_time")
+_ADDED = ("closer", "first_stage", "links", "occasion", "asked_time")
 _BAR = " ▏▎▍▌▋▊▉█"
 
 

@@ -33,6 +33,8 @@ class Fusion:
         (`ranking.occasions`); None takes the artefact's, 0 asks each memory alone.
     :param asked_time_weight: log-odds for a memory of the time that the query names, such as "last Saturday"
         (`ranking.asked_time`); None takes the artefact's, 0 reads no times.
+    :param closer_weight: the share that the best excerpt of a leading long memory has in its log-odds
+        (`ranking.excerpts`); None takes the artefact's, 0 looks at nothing twice.
     """
 
     recency: Literal["none", "linear", "exponential"] = "none"
@@ -47,6 +49,7 @@ class Fusion:
     link_weight: float | None = None
     occasion_weight: float | None = None
     asked_time_weight: float | None = None
+    closer_weight: float | None = None
 
     def __post_init__(self) -> None:
         if self.recency not in ("none", "linear", "exponential"):
@@ -63,8 +66,10 @@ class Fusion:
             value = getattr(self, name)
             if value is not None and not 0 <= value < np.inf:
                 raise InputError(f"{name}: expected a number from 0, got {value!r}")
-        if self.occasion_weight is not None and not 0 <= self.occasion_weight <= 1:
-            raise InputError(f"occasion_weight: expected a number from 0 to 1, got {self.occasion_weight!r}")
+        for name in ("occasion_weight", "closer_weight"):
+            value = getattr(self, name)
+            if value is not None and not 0 <= value <= 1:
+                raise InputError(f"{name}: expected a number from 0 to 1, got {value!r}")
 
 
 def evidence(first_stage: Floats, weight: float, method: str = "score") -> Floats:

@@ -93,10 +93,15 @@ def _led_to(
 def subject_of(text: str) -> tuple[list[str], float]:
     """The terms of what a text is about, and how certain that is: by its heading, else its first words."""
     text = without_role(text)
-    heading = _HEADING.match(text)
-    if heading and (stated := terms(_IN_BRACKETS.sub("", heading[1]))):
+    if stated := terms(_IN_BRACKETS.sub("", heading_of(text))):
         return stated, 1.0
     return terms(text[:400])[:_FIRST_TERMS], _CERTAINTY
+
+
+def heading_of(text: str) -> str:
+    """What a text begins with up to its colon and space, `""` where that is no heading."""
+    found = _HEADING.match(text)
+    return found[0] if found else ""
 
 
 def _rarity(count: int, pool: int) -> float:

@@ -261,6 +261,7 @@ class PipelineTable:
     link_weight: float = 0.0
     occasion_weight: float = 0.0
     asked_time_weight: float = 0.0
+    closer_weight: float = 0.0
     abstain_below: float = 0.0
     calibration: Calibration | None = None
 
@@ -268,6 +269,7 @@ class PipelineTable:
         between(self, "link_weight", 0, 1e3)
         between(self, "asked_time_weight", 0, 1e3)
         between(self, "occasion_weight", 0, 1)
+        between(self, "closer_weight", 0, 1)
         between(self, "abstain_below", 0, 1)
 
 

@@ -54,6 +54,7 @@ class FusionShape(NativeShape):
     link_weight: Number | None = None
     occasion_weight: Number | None = None
     asked_time_weight: Number | None = None
+    closer_weight: Number | None = None
 
 
 class SelectionShape(NativeShape):
