@@ -54,6 +54,7 @@ class Case:
     """A question as the pipeline gets it, with the model's scores.
 
     :param relevant: of the pool's memories, in the pool's order.
+    :param unanswered: the scores of the same pool without its relevant memories, among which others lead.
     """
 
     query: str
@@ -62,6 +63,7 @@ class Case:
     relevant: NDArray[np.bool_]
     scored: Scored
     first_stage: FirstRanking
+    unanswered: Scored
 
 
 Sets = dict[str, tuple[str, list[Case]]]
@@ -95,10 +97,15 @@ def read_cases(model: Model, task: str, path: Path, limit: int | None) -> Iterat
         pool = [example.candidates[i].memory for i in order]
         relevant = Judged.of(example).relevant[order]
         first_stage = FirstRanking.of(example.query, pool, "auto")
-        scored = model.score(example.query, pool)
-        stage = Pipeline(example.query, pool, LOOKING, Times.read(example.query_time, None, None), first_stage, model)
-        scored = look_closer(partial(model.score, example.query), pool, stage.leaders(scored), scored, print)
-        yield Case(example.query, pool, example.query_time, relevant, scored, first_stage)
+        query, times = example.query, Times.read(example.query_time, None, None)
+        scored = model.score(query, pool)
+        stage = Pipeline(query, pool, LOOKING, times, first_stage, model)
+
+        def looked_at(scored: Scored, query: str = query, stage: Pipeline = stage) -> Scored:
+            return look_closer(query, partial(model.score, query), stage.pool, stage.leaders(scored), scored, print)
+
+        unanswered = replace(scored, raw=np.where(relevant, np.nan, scored.raw))
+        yield Case(query, pool, example.query_time, relevant, looked_at(scored), first_stage, looked_at(unanswered))
 
 
 def figure(cases: Sequence[Case], manifest: Manifest, name: str) -> float:
@@ -152,11 +159,11 @@ def other_tables(sets: Sets, manifest: Manifest, weights: Weights) -> None:
 def with_evidence(case: Case, weights: Weights, keep: NDArray[np.bool_]) -> Floats:
     """The model's logits with what a closer look and the first stage say, for the memories kept: what the calibration
     is fitted on."""
+    scored = case.scored if keep.all() else case.unanswered
     first = first_stage_weight(weights.first_stage, case.query, case.scored, case.first_stage.by_words)
-    logits = case.scored.raw
-    if case.scored.closer is not None:
-        looked_at = np.isfinite(case.scored.closer)
-        logits = np.where(looked_at, logits + weights.closer * (case.scored.closer - logits), logits)
+    logits = scored.raw
+    if scored.closer is not None:
+        logits = np.where(np.isfinite(scored.closer), logits + weights.closer * (scored.closer - logits), logits)
     return np.asarray(logits[keep] + evidence(case.first_stage.scores[keep], first, "score"), dtype=np.float64)
 
 

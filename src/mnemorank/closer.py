@@ -7,37 +7,48 @@ from dataclasses import replace
 
 import numpy as np
 
-from mnemorank.errors import ScorerError
+from mnemorank.errors import MnemorankError
 from mnemorank.memory import Memory
 from mnemorank.model import Scored
 from mnemorank.ranking.excerpts import excerpts
+from mnemorank.ranking.lexical import bm25
+from mnemorank.ranking.windows import best_windows
+
+# Of a memory of many sentences so many excerpts are read, the best by BM25.
+_MOST = 16
 
 
 def look_closer(
+    query: str,
     ask: Callable[[Sequence[Memory]], Scored],
     pool: Sequence[Memory],
     leaders: Sequence[int],
     scored: Scored,
     report: Callable[[str], None],
 ) -> Scored:
-    """The scores with the best of each leader's excerpts; as they were where the model fails now.
+    """The scores with the best of each leader's excerpts; as they were where the model fails now, or the deadline comes
+    first: leaders that were looked at and others do not compare.
 
     :param ask: scores memories for the query.
     :param leaders: positions in the pool.
     """
-    read = [(i, text) for i in leaders for text in excerpts(scored.passage(i, pool[i]))]
+    read = [(i, text) for i in leaders for text in _worth_reading(query, scored.passage(i, pool[i]))]
     if not read:
         return scored
     try:
         again = ask([replace(pool[i], text=text) for i, text in read])
-    except ScorerError as error:
+    except MnemorankError as error:
         report(f"no closer look at the best memories: {error}")
         return scored
-    if again.manifest != scored.manifest:
-        return scored  # another model answered, in scores of its own
+    if again.manifest != scored.manifest or np.isnan(again.raw).any():
+        return scored  # another model answered, in scores of its own, or time was up
     owners = np.array([i for i, _ in read])
     closer = np.full(len(pool), np.nan)
     for i in np.unique(owners):
-        # NaN where the deadline came first: a part of the excerpts says nothing about their best.
         closer[i] = again.raw[owners == i].max()
     return replace(scored, closer=closer)
+
+
+def _worth_reading(query: str, passage: str) -> list[str]:
+    found = excerpts(passage)
+    return [found[i] for i in best_windows(bm25(query, found), _MOST)] if len(found) > _MOST else found

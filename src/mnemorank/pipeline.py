@@ -156,7 +156,7 @@ class Pipeline:
 
     def _odds(self, scored: Scored, manifest: Manifest) -> tuple[Floats, dict[str, Floats]]:
         """Log-odds of relevance of each memory by itself, and all that speaks for it, what other memories tell too."""
-        model_odds = log_odds(scored.raw, manifest.score_kind, manifest.calibration)
+        model_odds = _model_odds(scored.raw, manifest)
         closer = self._closer(scored, model_odds)
         first_stage = self._first_stage(scored)
         odds = model_odds + closer + first_stage
@@ -175,11 +175,9 @@ class Pipeline:
         enough as it is. None where the look would not count."""
         if not self._closer_weight(scored):
             return []
-        manifest = scored.manifest
-        odds = log_odds(scored.raw, manifest.score_kind, manifest.calibration) + self._first_stage(scored)
-        known = np.flatnonzero(np.isfinite(odds))
-        best = known[np.argsort(-odds[known], kind="stable")][:_LEADERS]
-        return [int(i) for i in best if len(scored.passage(i, self.pool[i])) >= _PARAGRAPH]
+        odds = _model_odds(scored.raw, scored.manifest) + self._first_stage(scored)
+        best = sorted(self._witnesses(odds), key=lambda i: -odds[i])[:_LEADERS]
+        return [i for i in best if _is_paragraph(self.pool[i], scored.passage(i, self.pool[i]))]
 
     def _closer_weight(self, scored: Scored) -> float:
         weight = self.options.fusion.closer_weight
@@ -189,8 +187,7 @@ class Pipeline:
         """What a closer look adds to the log-odds of the memories that got one; 0 elsewhere."""
         if scored.closer is None:
             return np.zeros(len(odds))
-        manifest = scored.manifest
-        seen = log_odds(scored.closer, manifest.score_kind, manifest.calibration)
+        seen = _model_odds(scored.closer, scored.manifest)
         return np.where(np.isfinite(seen), self._closer_weight(scored) * (seen - odds), 0.0)
 
     def _first_stage(self, scored: Scored) -> Floats:
@@ -308,6 +305,15 @@ class Pipeline:
                 )
             )
         return tuple(results)
+
+
+def _model_odds(raw: Floats, manifest: Manifest) -> Floats:
+    return log_odds(raw, manifest.score_kind, manifest.calibration)
+
+
+def _is_paragraph(memory: Memory, passage: str) -> bool:
+    """Whether excerpts of what was read are worth reading: not of a long context, which would go with each of them."""
+    return len(passage) >= _PARAGRAPH and passage in memory.text and len(memory.context or "") < _PARAGRAPH
 
 
 def _share_in_part(scored: Scored) -> float:

@@ -94,7 +94,7 @@ class Reranker:
             warnings.append(f"instruction: not read, the model's template {scored.manifest.template!r} has none")
         stage = Pipeline(query, pool, options, times, first_stage, self.model)
         if scored is not None and degraded is None:
-            scored = look_closer(ask, pool, stage.leaders(scored), scored, warnings.append)
+            scored = look_closer(query, ask, pool, stage.leaders(scored), scored, warnings.append)
         return stage.rank(scored, degraded, top_k, explain, tuple(dict.fromkeys(warnings)), records)
 
     async def arerank(self, query: str, memories: Iterable[MemoryLike], **arguments: Any) -> Ranking:

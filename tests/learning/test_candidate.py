@@ -39,7 +39,7 @@ def test_a_candidate_is_run_as_its_parent_is():
     parent = Manifest(
         "mini", "1", calibration=Calibration(0.5, -1.0), first_stage=FirstStage(0.3, in_part=1.2),
         windows=Windows(overlap=0.1, most=2), link_weight=2.2, occasion_weight=0.3,
-        asked_time_weight=1.5, abstain_below=0.2,
+        asked_time_weight=1.5, closer_weight=0.4, abstain_below=0.2,
     )  # fmt: skip
     candidate = run_like(Manifest("trained", quantization="int8-dynamic"), parent, "0002")
     assert candidate == replace(parent, version="0002", quantization="int8-dynamic")

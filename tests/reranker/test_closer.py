@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from mnemorank import Fusion, InputError, Model, Options, Reranker, ScorerError
+from mnemorank import Fusion, InputError, MnemorankError, Model, Options, Reranker, ScorerError
 from mnemorank.moment import Moment
 
 QUERY = "What did Tesla study?"
@@ -79,9 +79,10 @@ def test_nothing_is_read_twice_without_need(mini, options, memories):
     assert len(watched.asked) == 1
 
 
-def test_a_model_that_fails_now_leaves_the_ranking_as_it_was(mini):
+@pytest.mark.parametrize("error", [ScorerError, MnemorankError])
+def test_a_model_that_fails_now_leaves_the_ranking_as_it_was(mini, error):
     def fail(_):
-        raise ScorerError("gone")
+        raise error("gone")
 
     ranking = Reranker(Watched(mini, fail), options=LOOKING).rerank(QUERY, LONG)
     assert ranking.warnings == ("no closer look at the best memories: gone",)
@@ -89,10 +90,29 @@ def test_a_model_that_fails_now_leaves_the_ranking_as_it_was(mini):
     assert order(ranking) == order(Reranker(mini, options=BLIND).rerank(QUERY, LONG))
 
 
+def test_a_text_without_end_is_read_by_some_excerpts_only(mini):
+    watched = Watched(mini)
+    Reranker(watched, options=LOOKING).rerank(QUERY, ["\n".join(f"Tesla, item {n}." for n in range(60))])
+    assert len(watched.asked[1]) == 16
+
+
+def test_what_had_not_begun_takes_nobodys_place(mini):
+    begun = [{"text": text, "occurred_start": "2019-03-04"} for text in LONG[:2]]
+    later = [{"text": text.replace("box", "box of Tesla, Tesla"), "occurred_start": "2023-03-04"} for text in LONG[2:]]
+    ranking = Reranker(mini, options=LOOKING).rerank(QUERY, begun + later, as_of="2020", explain=True)
+    assert {result.index for result in ranking if result.factors["closer"]} == {0, 1}
+
+
+def test_a_context_that_is_long_itself_is_not_read_again_with_each_excerpt(mini):
+    watched = Watched(mini)
+    Reranker(watched, options=LOOKING).rerank(QUERY, [{"text": LONG[0], "context": FILLER * 3}, *SHORT])
+    assert len(watched.asked) == 1
+
+
 @pytest.mark.parametrize(
     "second",
     [
-        lambda scored: replace(scored, raw=np.full(len(scored.raw), np.nan)),  # the deadline came first
+        lambda scored: replace(scored, raw=np.array([*scored.raw[:-1], np.nan])),  # the deadline came first
         lambda scored: replace(scored, manifest=replace(scored.manifest, name="another")),
     ],
 )

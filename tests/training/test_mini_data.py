@@ -314,8 +314,12 @@ def test_what_the_model_knows_what_is_doubtful_and_what_is_too_long_is_left_out(
     assert hardest(query="Ruby " * 90, KNOWN=7.0) == []
 
 
-RIGHT_TEXT = "The house is old. Ruby moved to Porto. Her cats like it."
-WRONG_TEXT = "Max stayed. Ruby wrote to him. He never answered."
+RIGHT_TEXT = (
+    "The house by the river is very old.",
+    "Ruby moved to Porto in the spring.",
+    "Her cats like the garden there.",
+)
+WRONG_TEXT = ("Max stayed where he was born.", "Ruby wrote to him every single week.", "He never answered any of it.")
 
 
 @pytest.fixture
@@ -326,9 +330,10 @@ def closer(makers, tmp_path, tiny_onnx, monkeypatch):
     monkeypatch.setattr(closer, "READ", {"asked": 5})
 
     def make(*wrong, query="Where did Ruby move, to Porto?", **settings):
-        for name, value in {"FOUND": -1e9, "DOUBTFUL": 1e9, **settings}.items():
+        for name, value in {"FOUND": -1e9, "DOUBTFUL": 1e9, "KNOWN": 1e9, **settings}.items():
             monkeypatch.setattr(closer, name, value)
-        labelled = [{"text": RIGHT_TEXT, "label": 1}, *({"text": text, "label": 0} for text in wrong)]
+        texts = [" ".join(RIGHT_TEXT), *wrong]
+        labelled = [{"text": t, "occurred_start": "2024-05", "label": int(t is texts[0])} for t in texts]
         with gzip.open(tmp_path / "asked.jsonl.gz", "wt") as stream:
             stream.write(json.dumps({"query": query, "candidates": labelled}) + "\n")
         return closer.make(tmp_path, tmp_path, str(tiny_onnx), random.Random(1))
@@ -337,23 +342,26 @@ def closer(makers, tmp_path, tiny_onnx, monkeypatch):
 
 
 def test_of_each_text_the_excerpt_counts_that_the_model_finds_best(closer, tiny_onnx):
-    (made,) = closer(WRONG_TEXT, "Porto is a town.")
+    (made,) = closer(" ".join(WRONG_TEXT), "Porto is a town.")
 
     def best(*excerpts):
         return excerpts[Model.load(tiny_onnx).score(made.query, [Memory(text) for text in excerpts]).raw.argmax()]
 
-    assert made.right == [best("The house is old. Ruby moved to Porto.", "Ruby moved to Porto. Her cats like it.")]
-    misleading = best("Max stayed. Ruby wrote to him.", "Ruby wrote to him. He never answered.")
-    assert set(made.wrong) == {misleading, "Porto is a town."}
+    (right,) = made.right
+    assert right["text"] == best(" ".join(RIGHT_TEXT[:2]), " ".join(RIGHT_TEXT[1:]))
+    misleading = best(" ".join(WRONG_TEXT[:2]), " ".join(WRONG_TEXT[1:]))
+    assert {each["text"] for each in made.wrong} == {misleading, "Porto is a town."}
+    assert {each["occurred_start"] for each in (right, *made.wrong)} == {"2024-05"}
 
 
 def test_no_excerpt_is_right_and_wrong(closer):
-    (made,) = closer(RIGHT_TEXT + " It rains.", WRONG_TEXT)
-    assert made.right[0] not in made.wrong
+    (made,) = closer(" ".join([*RIGHT_TEXT, "It rains there all the year round."]), " ".join(WRONG_TEXT))
+    assert made.right[0]["text"] not in {each["text"] for each in made.wrong}
 
 
 def test_nothing_is_made_where_nothing_was_found_all_is_doubtful_short_or_the_question_too_long(closer):
-    assert closer(WRONG_TEXT, FOUND=1e9) == []
-    assert closer(WRONG_TEXT, DOUBTFUL=-1e9) == []
-    assert closer(WRONG_TEXT, query="Ruby " * 90) == []
+    assert closer(" ".join(WRONG_TEXT), FOUND=1e9) == []
+    assert closer(" ".join(WRONG_TEXT), DOUBTFUL=-1e9) == []
+    assert closer(" ".join(WRONG_TEXT), KNOWN=-1e9, KEPT_KNOWN=0) == []
+    assert closer(" ".join(WRONG_TEXT), query="Ruby " * 90) == []
     assert closer() == []

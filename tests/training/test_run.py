@@ -371,6 +371,7 @@ def test_the_recipe_says_how_the_pipeline_runs_the_model(tables, tmp_path):
         "link_weight": 2.0,
         "occasion_weight": 0.3,
         "asked_time_weight": 1.5,
+        "closer_weight": 0.4,
         "abstain_below": 0.2,
         "calibration": {"scale": 0.5, "bias": -1.0},
     }
@@ -379,7 +380,7 @@ def test_the_recipe_says_how_the_pipeline_runs_the_model(tables, tmp_path):
     assert manifest.first_stage == FirstStage(0.3, in_part=1.2)
     assert manifest.windows == Windows(most=2)
     assert (manifest.link_weight, manifest.occasion_weight, manifest.abstain_below) == (2.0, 0.3, 0.2)
-    assert manifest.asked_time_weight == 1.5
+    assert (manifest.asked_time_weight, manifest.closer_weight) == (1.5, 0.4)
     assert manifest.calibration == Calibration(0.5, -1.0)
     with pytest.raises(InputError, match=r"pipeline\.first_stage\.wieght: unknown key"):
         parse_recipe({**tables, "pipeline": {"first_stage": {"wieght": 1.0}}})
