@@ -100,12 +100,14 @@ def read_cases(model: Model, task: str, path: Path, limit: int | None) -> Iterat
         query, times = example.query, Times.read(example.query_time, None, None)
         scored = model.score(query, pool)
         stage = Pipeline(query, pool, LOOKING, times, first_stage, model)
-
-        def looked_at(scored: Scored, query: str = query, stage: Pipeline = stage) -> Scored:
-            return look_closer(query, partial(model.score, query), stage.pool, stage.leaders(scored), scored, print)
-
         unanswered = replace(scored, raw=np.where(relevant, np.nan, scored.raw))
-        yield Case(query, pool, example.query_time, relevant, looked_at(scored), first_stage, looked_at(unanswered))
+        both = [looked_at(each, stage, model) for each in (scored, unanswered)]
+        yield Case(query, pool, example.query_time, relevant, both[0], first_stage, both[1])
+
+
+def looked_at(scored: Scored, stage: Pipeline, model: Model) -> Scored:
+    ask = partial(model.score, stage.query)
+    return look_closer(stage.query, ask, stage.pool, stage.leaders(scored), scored, print)
 
 
 def figure(cases: Sequence[Case], manifest: Manifest, name: str) -> float:

@@ -18,7 +18,7 @@ from mnemorank.moment import Moment
 from mnemorank.moment import now as present
 from mnemorank.options import FirstStageSource, Options
 from mnemorank.ranking.asked_time import time_evidence
-from mnemorank.ranking.calibrate import log_odds, sigmoid
+from mnemorank.ranking.calibrate import model_odds, sigmoid
 from mnemorank.ranking.conversation import memories_bm25
 from mnemorank.ranking.fuse import evidence, factors, trust_in_words
 from mnemorank.ranking.links import linked
@@ -156,13 +156,13 @@ class Pipeline:
 
     def _odds(self, scored: Scored, manifest: Manifest) -> tuple[Floats, dict[str, Floats]]:
         """Log-odds of relevance of each memory by itself, and all that speaks for it, what other memories tell too."""
-        model_odds = _model_odds(scored.raw, manifest)
-        closer = self._closer(scored, model_odds)
+        by_model = model_odds(scored.raw, manifest)
+        closer = self._closer(scored, by_model)
         first_stage = self._first_stage(scored)
-        odds = model_odds + closer + first_stage
+        odds = by_model + closer + first_stage
         witnesses = self._witnesses(odds)
         return odds, {
-            "model": sigmoid(model_odds),
+            "model": sigmoid(by_model),
             "closer": closer,
             "first_stage": first_stage,
             "links": self._links(scored, odds, witnesses),
@@ -175,19 +175,18 @@ class Pipeline:
         enough as it is. None where the look would not count."""
         if not self._closer_weight(scored):
             return []
-        odds = _model_odds(scored.raw, scored.manifest) + self._first_stage(scored)
+        odds = model_odds(scored.raw, scored.manifest) + self._first_stage(scored)
         best = sorted(self._witnesses(odds), key=lambda i: -odds[i])[:_LEADERS]
         return [i for i in best if _is_paragraph(self.pool[i], scored.passage(i, self.pool[i]))]
 
     def _closer_weight(self, scored: Scored) -> float:
-        weight = self.options.fusion.closer_weight
-        return scored.manifest.closer_weight if weight is None else weight
+        return _chosen(self.options.fusion.closer_weight, scored.manifest.closer_weight)
 
     def _closer(self, scored: Scored, odds: Floats) -> Floats:
         """What a closer look adds to the log-odds of the memories that got one; 0 elsewhere."""
         if scored.closer is None:
             return np.zeros(len(odds))
-        seen = _model_odds(scored.closer, scored.manifest)
+        seen = model_odds(scored.closer, scored.manifest)
         return np.where(np.isfinite(seen), self._closer_weight(scored) * (seen - odds), 0.0)
 
     def _first_stage(self, scored: Scored) -> Floats:
@@ -215,8 +214,7 @@ class Pipeline:
 
     def _occasion(self, scored: Scored, odds: Floats, witnesses: Sequence[int]) -> Floats:
         """What good candidates of the same day are worth to a memory; 0 where it was not scored."""
-        weight = self.options.fusion.occasion_weight
-        weight = scored.manifest.occasion_weight if weight is None else weight
+        weight = _chosen(self.options.fusion.occasion_weight, scored.manifest.occasion_weight)
         result = np.zeros(len(self.pool))
         if weight and witnesses:
             result[witnesses] = weight * company([self.pool[i] for i in witnesses], odds[witnesses])
@@ -224,8 +222,7 @@ class Pipeline:
 
     def _asked_time(self, scored: Scored, witnesses: Sequence[int]) -> Floats:
         """What the time that the query names is worth to a memory; 0 where it was not scored or the caller told it."""
-        weight = self.options.fusion.asked_time_weight
-        weight = scored.manifest.asked_time_weight if weight is None else weight
+        weight = _chosen(self.options.fusion.asked_time_weight, scored.manifest.asked_time_weight)
         result = np.zeros(len(self.pool))
         if weight and witnesses and self.times.asked is None:
             seen_from = self.times.as_of or self.times.now
@@ -307,8 +304,9 @@ class Pipeline:
         return tuple(results)
 
 
-def _model_odds(raw: Floats, manifest: Manifest) -> Floats:
-    return log_odds(raw, manifest.score_kind, manifest.calibration)
+def _chosen(asked: float | None, stated: float) -> float:
+    """A weight that the call sets, else the artefact's."""
+    return stated if asked is None else asked
 
 
 def _is_paragraph(memory: Memory, passage: str) -> bool:

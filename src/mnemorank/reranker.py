@@ -20,7 +20,7 @@ from mnemorank.memory import Memory, MemoryLike, OnError, as_pool, read_memories
 from mnemorank.model import Model, Scored, Scoring
 from mnemorank.options import Options
 from mnemorank.pipeline import FirstRanking, Pipeline, Times, When
-from mnemorank.ranking.calibrate import log_odds, sigmoid
+from mnemorank.ranking.calibrate import model_odds, sigmoid
 from mnemorank.results import Ranking, Score
 from mnemorank.templates import templates
 
@@ -116,8 +116,7 @@ class Reranker:
         _check_request(query, None, None)
         pool = read_memories(memories, field=field)
         scored = self.model.score(query, pool, instruction=instruction)
-        manifest = scored.manifest
-        relevance = sigmoid(log_odds(scored.raw, manifest.score_kind, manifest.calibration))
+        relevance = sigmoid(model_odds(scored.raw, scored.manifest))
         return [
             Score(None, None) if math.isnan(raw) else Score(float(chance), float(raw))
             for chance, raw in zip(relevance, scored.raw, strict=True)

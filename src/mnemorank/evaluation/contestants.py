@@ -16,7 +16,7 @@ from mnemorank.evaluation.baselines.bi_encoder import PREFIX, BiEncoder, is_bi_e
 from mnemorank.evaluation.files import digest_of_code, digest_of_folder
 from mnemorank.model import Model
 from mnemorank.options import Options
-from mnemorank.ranking.calibrate import log_odds, sigmoid
+from mnemorank.ranking.calibrate import model_odds, sigmoid
 from mnemorank.reranker import Reranker
 
 # What answers behind an address may change from day to day: a contestant with this fingerprint is not cached.
@@ -98,7 +98,7 @@ class BareModel:
 
     def answer(self, question: Question) -> Answer:
         scored = self.model.score(question.query, question.memories)
-        relevance = sigmoid(log_odds(scored.raw, scored.manifest.score_kind, scored.manifest.calibration))
+        relevance = sigmoid(model_odds(scored.raw, scored.manifest))
         best = float(np.nanmax(relevance)) if np.isfinite(relevance).any() else 0.0
         scores = np.where(np.isnan(scored.raw), -np.inf, scored.raw)
         return Answer(scores, relevance=relevance, abstained=best < scored.manifest.abstain_below)

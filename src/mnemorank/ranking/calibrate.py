@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemorank.manifest import Calibration
+from mnemorank.manifest import Calibration, Manifest
 
 Floats = NDArray[np.float64]
 
@@ -30,6 +30,11 @@ def log_odds(raw: Floats, kind: str, calibration: Calibration) -> Floats:
     """
     logits = logit(raw) if kind == "probability" else np.asarray(raw, dtype=np.float64)
     return np.asarray(calibration.scale * logits + calibration.bias, dtype=np.float64)
+
+
+def model_odds(raw: Floats, manifest: Manifest) -> Floats:
+    """Log-odds of a model's raw scores, calibrated as its manifest says."""
+    return log_odds(raw, manifest.score_kind, manifest.calibration)
 
 
 def fit_platt(logits: Floats, labels: Floats, steps: int = 100) -> Calibration:

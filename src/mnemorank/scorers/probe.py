@@ -10,7 +10,7 @@ import numpy as np
 
 from mnemorank.errors import MnemorankError, ProbeWarning
 from mnemorank.memory import Memory
-from mnemorank.ranking.calibrate import log_odds
+from mnemorank.ranking.calibrate import model_odds
 
 if TYPE_CHECKING:
     from mnemorank.model import Scoring
@@ -71,7 +71,7 @@ def probe(model: Scoring) -> ProbeResult:
         return ProbeResult(False, 0, 0.0, (), f"it cannot be scored with at all: {error}")
     raw = np.array(rows, dtype=np.float64)
     pairs = tuple(ProbedPair(pair[0], *map(float, row)) for pair, row in zip(PAIRS, raw, strict=True))
-    odds = log_odds(raw, manifest.score_kind, manifest.calibration)
+    odds = model_odds(raw, manifest)
     gaps = odds[:, 0] - odds[:, 1]
     right, gap = int((gaps > 0).sum()), float(gaps.mean())
     passed = right >= LEAST_RIGHT and gap >= LEAST_GAP

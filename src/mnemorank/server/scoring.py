@@ -12,7 +12,7 @@ from fastapi import Request
 
 from mnemorank.memory import Memory
 from mnemorank.model import Model
-from mnemorank.ranking.calibrate import log_odds, logit, sigmoid
+from mnemorank.ranking.calibrate import logit, model_odds, sigmoid
 from mnemorank.server.engine import Answer, Engine
 from mnemorank.server.limits import check_documents, check_instruction, check_query
 
@@ -112,7 +112,7 @@ def judge_with(
         texts = [cut(model, text, max_tokens) for text in texts]
     scored = model.score(query, [Memory(text) for text in texts], instruction=instruction)
     manifest = scored.manifest
-    relevance = sigmoid(log_odds(scored.raw, manifest.score_kind, manifest.calibration))
+    relevance = sigmoid(model_odds(scored.raw, manifest))
     logits = logit(scored.raw) if manifest.score_kind == "probability" else scored.raw
     return Judged(
         np.nan_to_num(relevance, nan=0.0).tolist(), np.nan_to_num(logits, nan=_EMPTY_LOGIT).tolist(), scored.matched
