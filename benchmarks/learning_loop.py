@@ -32,7 +32,7 @@ import httpx
 
 from mnemorank.artefact import load_artefact
 from mnemorank.data.records import Candidate, Example, Triplet, read_triplets
-from mnemorank.learning.guards import shipped
+from mnemorank.data.shipped import shipped
 from mnemorank.learning.measurement import measure_models
 from mnemorank.learning.registry import Registry
 from mnemorank.memory import Memory

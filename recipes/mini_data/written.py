@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
@@ -19,23 +20,37 @@ MOST_WRONG = 12
 # Of the scenes with decoys and of the threads one in so many is kept to choose by. Of scenes and of conversations one
 # hand's are kept to be measured on alone, of conversations another's to choose by.
 KEPT, TEST_HAND = 12, "o"
+# So of the articles that bear a hand's name; the others trained from the start.
+KEPT_ARTICLES = 10
 DEV_TALK, TEST_TALK = "d", "e"
-# Of a conversation's other turns: those that share the most words with the question, and some at random.
+# Of an article's other paragraphs and of a conversation's other turns: those that share the most words with the
+# question, and some at random.
+NEAR_PARAGRAPHS, FAR_PARAGRAPHS = 6, 2
 NEAR_TURNS, FAR_TURNS = 8, 4
 
 
 def make(rng: random.Random) -> dict[str, list[MadeList]]:
-    """Of the passages and hops a third bear dates, which mean nothing there: a date alone must not change a score."""
-    passages = [made for topic in _read("passages") for made in _questions(topic["passages"], topic["questions"])]
     hops = [made for group in _read("hops") for made in _hops(group)]
     return {
-        "passages": [dated(made, rng) if rng.random() < 1 / 3 else made for made in passages],
+        **passages(rng),
         "personas": [made for persona in _read("personas") for made in _turns(persona)],
-        "hops": [dated(made, rng) if rng.random() < 1 / 3 else made for made in hops],
+        "hops": _some_dated(hops, rng),
         **decoys(),
         **conversations(rng),
         **threads(rng),
     }
+
+
+def passages(rng: random.Random) -> dict[str, list[MadeList]]:
+    """Questions about a paragraph among others of its article; to choose by, among all of them."""
+    made: dict[str, list[MadeList]] = {"passages": [], "passages-dev": []}
+    for topic in _read("passages"):
+        asked = list(_questions(topic["passages"], topic["questions"]))
+        if "hand" in topic and number(topic["topic"]) % KEPT_ARTICLES == 0:
+            made["passages-dev"] += asked
+        else:
+            made["passages"] += [_narrowed(each, rng) for each in asked]
+    return {**made, "passages": _some_dated(made["passages"], rng)}
 
 
 def decoys() -> dict[str, list[MadeList]]:
@@ -122,6 +137,11 @@ def _questions(memories: Sequence[str | Fields], questions: Sequence[Fields]) ->
         yield MadeList(question["query"], [right], [memory for memory in memories if memory != right])
 
 
+def _narrowed(made: MadeList, rng: random.Random) -> MadeList:
+    chosen = near_and_some(made.query, [str(text) for text in made.wrong], NEAR_PARAGRAPHS, FAR_PARAGRAPHS, rng)
+    return replace(made, wrong=[made.wrong[i] for i in chosen])
+
+
 def _turns(persona: dict[str, Any]) -> Iterator[MadeList]:
     memories = persona["memories"]
     for turn in persona["turns"]:
@@ -137,6 +157,11 @@ def _hops(group: dict[str, Any]) -> Iterator[MadeList]:
     for question in group["questions"]:
         wrong = [text for i, text in enumerate(texts) if i not in question["right"]]
         yield MadeList(question["query"], [texts[i] for i in question["right"]], wrong)
+
+
+def _some_dated(made: Sequence[MadeList], rng: random.Random) -> list[MadeList]:
+    """A third bear dates, which mean nothing there: a date alone must not change a score."""
+    return [dated(each, rng) if rng.random() < 1 / 3 else each for each in made]
 
 
 def dated(made: MadeList, rng: random.Random) -> MadeList:

@@ -45,10 +45,16 @@ def look_closer(
     owners = np.array([i for i, _ in read])
     closer = np.full(len(pool), np.nan)
     for i in np.unique(owners):
-        closer[i] = again.raw[owners == i].max()
+        closer[_same(pool, scored, i)] = again.raw[owners == i].max()
     return replace(scored, closer=closer)
 
 
 def _worth_reading(query: str, passage: str) -> list[str]:
     found = excerpts(passage)
     return [found[i] for i in best_windows(bm25(query, found), _MOST)] if len(found) > _MOST else found
+
+
+def _same(pool: Sequence[Memory], scored: Scored, leader: int) -> list[int]:
+    """Positions of the memories that say the same as the leader, which are worth the same: itself, and its copies."""
+    text, raw = pool[leader].text, scored.raw[leader]
+    return [i for i, memory in enumerate(pool) if memory.text == text and np.isclose(scored.raw[i], raw, atol=1e-4)]

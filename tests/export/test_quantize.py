@@ -10,11 +10,14 @@ from safetensors.torch import save_file
 
 from mnemorank.artefact import load_artefact
 from mnemorank.cli import main
+from mnemorank.data.records import read_triplets
+from mnemorank.data.shipped import shipped
 from mnemorank.errors import InputError
 from mnemorank.export import blocks, export
 from mnemorank.export.blocks import bits_in
 from mnemorank.export.graph import load_classifier, write_graph
 from mnemorank.export.quantize import int8_dynamic, int8_static
+from mnemorank.export.sample import calibration_examples
 from mnemorank.export.weights import initializers, pack, to_blocks, to_int8
 from tests.export.test_graph import inputs
 from tests.training.conftest import write_causal
@@ -170,6 +173,15 @@ def test_static_ranges_come_from_calibration_and_serve_any_batch(graph, tmp_path
     (expected,) = ort.InferenceSession(str(graph)).run(None, feeds[1])
     (got,) = session.run(None, feeds[1])
     assert np.abs(expected - got).max() < 0.2
+
+
+def test_ranges_are_told_by_short_and_long_texts_that_train():
+    memories = [memory.text for example in calibration_examples() for memory in example.memories]
+    assert len(memories) > 200
+    lengths = np.array([len(text) for text in memories])
+    assert 0.2 < np.mean(lengths > 500) < 0.4
+    trained = {triplet.positive.text for triplet in read_triplets(shipped("train"))}
+    assert {example.memories[0].text for example in calibration_examples()} <= trained
 
 
 def test_static_needs_calibration(graph, tmp_path):

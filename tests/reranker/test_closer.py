@@ -96,6 +96,16 @@ def test_a_text_without_end_is_read_by_some_excerpts_only(mini):
     assert len(watched.asked[1]) == 16
 
 
+def test_copies_of_a_leader_are_worth_the_same_however_many(mini):
+    ranking = Reranker(mini, options=LOOKING).rerank(QUERY, [LONG[0]] * 7 + LONG[1:], explain=True)
+    copies = [result for result in ranking if result.index < 7]
+    assert copies[0].factors["closer"]
+    assert {result.factors["closer"] for result in copies} == {copies[0].factors["closer"]}
+    dated = [{"text": LONG[0], "occurred_start": "2019-03-04"}, {"text": LONG[0], "occurred_end": "2011-03-04"}]
+    other = Reranker(mini, options=LOOKING).rerank(QUERY, [*dated, *LONG[1:3]], explain=True)
+    assert len({result.factors["closer"] for result in other if result.index < 2}) == 2
+
+
 def test_what_had_not_begun_takes_nobodys_place(mini):
     begun = [{"text": text, "occurred_start": "2019-03-04"} for text in LONG[:2]]
     later = [{"text": text.replace("box", "box of Tesla, Tesla"), "occurred_start": "2023-03-04"} for text in LONG[2:]]

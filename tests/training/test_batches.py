@@ -2,6 +2,10 @@ from __future__ import annotations
 
 import random
 
+import numpy as np
+import pytest
+
+from mnemorank.errors import InputError
 from mnemorank.features import feature_prefix
 from mnemorank.manifest import Manifest
 from mnemorank.scorers.inputs import InputWriter
@@ -66,6 +70,35 @@ def test_a_draw_is_the_same_whenever_it_is_made():
     ids = [[entry.ids.tolist() for entry in drawn.inputs] for drawn in first]
     assert ids == [[entry.ids.tolist() for entry in drawn.inputs] for drawn in again]
     assert len({str(own) for own in ids}) > 1
+
+
+def test_tokens_of_a_source_are_hidden_others_each_time_and_never_what_holds_an_input_together():
+    tokenizer = build_tokenizer()
+    tokenizer.add_special_tokens(["[MASK]"])
+    mask = tokenizer.token_to_id("[MASK]")
+    writer = InputWriter(tokenizer, Manifest("x", max_length=64))
+    lists = [ready_list(writer, ["ruby works at aurora labs in berlin", "a dog"])]
+    plain = Draws(lists, writer, Lists(), seed=9)[0, 0].inputs
+    draws = Draws(lists, writer, Lists(), seed=9, hidden={"test": 0.3, "other": 0.0})
+
+    drawn = [draws[epoch, 0].inputs for epoch in range(60)]
+    for inputs in drawn:
+        for hidden, whole in zip(inputs, plain, strict=True):
+            assert all(h in (mask, w) for h, w in zip(hidden.ids, whole.ids, strict=True))
+            assert hidden.types.tolist() == whole.types.tolist()
+    ids = np.array([inputs[0].ids for inputs in drawn])
+    is_special = np.isin(plain[0].ids, tokenizer.encode("", "").ids)
+    assert (ids[:, is_special] != mask).all()
+    assert 0.25 < (ids[:, ~is_special] == mask).mean() < 0.35
+    assert len(np.unique(ids, axis=0)) > 30
+    assert draws[3, 0].inputs[0].ids.tolist() == drawn[3][0].ids.tolist()
+    assert Draws(lists, writer, Lists(), 9, hidden={"other": 0.3})[0, 0].inputs[0].ids.tolist() == plain[0].ids.tolist()
+
+
+def test_hiding_needs_a_mask():
+    writer = InputWriter(build_tokenizer(), Manifest("x", max_length=64))
+    with pytest.raises(InputError, match=r"hidden: the tokenizer has no mask"):
+        Draws([ready_list(writer, ["a cat"])], writer, Lists(), seed=9, hidden={"test": 0.1})
 
 
 QUERY = "Where does Ruby work?"

@@ -73,6 +73,20 @@ def test_what_we_wrote_ourselves_is_whole(makers, name):
         assert len({isinstance(each, dict) and "occurred_start" in each for each in (*one.right, *one.wrong)}) == 1
 
 
+def test_articles_kept_to_choose_by_are_apart(makers):
+    import written
+
+    made = written.passages(random.Random(1))
+    kept, trained = (
+        {Memory.of(each).text for one in made[name] for each in one.candidates()}
+        for name in ("passages-dev", "passages")
+    )
+    assert len(kept) > 200
+    assert kept.isdisjoint(trained)
+    assert all(len(one.wrong) == 11 for one in made["passages-dev"])
+    assert max(len(one.wrong) for one in made["passages"]) == 8
+
+
 def test_of_a_scene_with_decoys_each_memory_is_right_as_often_and_none_for_the_last_question(makers):
     import written
 

@@ -26,7 +26,7 @@ from mnemorank.export.graph import Feed, bert_layers, load_classifier, tokenizer
 from mnemorank.export.optimize import fuse
 from mnemorank.export.parity import MEASURE, Parity, ParityError, compare, feeds, torch_scores
 from mnemorank.export.quantize import int8_dynamic, int8_static
-from mnemorank.export.sample import sample_examples
+from mnemorank.export.sample import calibration_examples, sample_examples
 from mnemorank.export.weights import Grid
 from mnemorank.scorers.torch_loading import load_tokenizing
 from mnemorank.training.base import positions_of
@@ -62,7 +62,8 @@ def export(
     :param model: a trained folder: a sequence classifier, or a LoRA adapter, which is merged into its base.
     :param quantize: `none`, `int8` (dynamic), `int8-static`, or `int4` (weights).
     :param dev: examples to measure quality by, before and after.
-    :param calibration: examples whose pairs tell the ranges of activations; the dev examples by default, else a sample.
+    :param calibration: examples whose pairs tell the ranges of activations; the dev examples by default, else
+        some of our dated triplets.
     :param tolerance: by how much the dev metric (NDCG@10) may fall.
     """
     if quantize not in KINDS:
@@ -83,7 +84,7 @@ def export(
     artefact = _fitting(artefact, network.config)
     tokenizer = load_tokenizing(*tokenizer_folders(artefact)).tokenizer
     compared = feeds(dev or sample_examples(), tokenizer, artefact.manifest)
-    calibrating = feeds(calibration, tokenizer, artefact.manifest) if calibration else compared
+    calibrating = feeds(calibration or dev or list(calibration_examples()), tokenizer, artefact.manifest)
     expected = torch_scores(network, compared)
     with whole_folder(output) as folder:
         network.config.save_pretrained(str(folder))
@@ -136,7 +137,7 @@ def _quantize(
         )
         return f"int{grid.bits if grid else 4}-weights", told if lost else None
     if is_bert:
-        _write_plain(artefact, source, calibration[:64])
+        _write_plain(artefact, source, calibration)
     else:
         shutil.copy(plain, source)
     told = "trained for INT{0} weights in blocks, rounded anew here; --quantize int{0} keeps them"

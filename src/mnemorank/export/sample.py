@@ -1,10 +1,16 @@
-"""Pairs to compare graphs on where no data of one's own is given: questions and memories of everyday kinds."""
+"""Pairs to compare graphs on, and to find their ranges by, where no data of one's own is given."""
 
 from __future__ import annotations
 
-from mnemorank.data.records import Candidate, Example
+from collections.abc import Iterator
+from dataclasses import replace
+
+from mnemorank.data.records import Candidate, Example, read_triplets
+from mnemorank.data.shipped import shipped
 from mnemorank.memory import Memory
 
+# Of our dated training triplets one in so many tells ranges; so many texts make a long one.
+_EVERY, _JOINED = 100, 8
 _QUESTIONS = (
     "Where does Ruby work now?",
     "What database does the billing service use?",
@@ -58,3 +64,14 @@ def sample_examples() -> list[Example]:
     """Every question with every memory. They have no labels: they compare scores, not quality."""
     candidates = tuple(Candidate(Memory.of(record), 0.0) for record in _MEMORIES)
     return [Example(str(i), question, candidates, source="sample") for i, question in enumerate(_QUESTIONS)]
+
+
+def calibration_examples() -> Iterator[Example]:
+    """Real questions with their memories, and with several of them as one long text: ranges taken from a few short
+    texts are too narrow for others."""
+    drawn = list(read_triplets(shipped("train")))[::_EVERY]
+    for i, triplet in enumerate(drawn):
+        texts = [each.positive.text for each in drawn[i : i + _JOINED]]
+        long = replace(triplet.positive, text=" ".join(texts))
+        memories = (triplet.positive, triplet.negative, long)
+        yield Example(str(i), triplet.query, tuple(Candidate(memory, 0.0) for memory in memories), source="dated")

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from mnemorank.artefact import load_artefact
+from mnemorank.data.shipped import shipped
 from mnemorank.errors import MissingExtraError
 from mnemorank.learning.golden import format_of
-from mnemorank.learning.guards import shipped
 from mnemorank.learning.registry import Version
 from mnemorank.learning.settings import Training
 from mnemorank.manifest import MANIFEST, Calibration, Manifest, write_manifest

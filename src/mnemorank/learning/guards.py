@@ -4,20 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from importlib.resources import files
 from pathlib import Path
 
 from mnemorank.data.records import Candidate, Example
+from mnemorank.data.shipped import shipped
 from mnemorank.learning.golden import read_any
 from mnemorank.learning.identity import digest
 
 _DISTRACTORS = 14
-_SHIPPED = {"train": "train.jsonl.gz", "dev": "dev.jsonl", "test": "test.jsonl"}
-
-
-def shipped(name: str) -> Path:
-    """A file of our own dated triplets: `train`, `dev` or `test`."""
-    return Path(str(files("mnemorank") / "datasets" / "dated" / _SHIPPED[name]))
 
 
 def guard_sets(general: Path | None = None, dated: Path | None = None) -> dict[str, list[Example]]:

@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 
 from mnemorank.artefact import load_artefact
+from mnemorank.data.shipped import shipped
 from mnemorank.errors import ArtefactError
 from mnemorank.learning.golden import read_any
 from mnemorank.learning.graph_weights import Floats, GraphWeights, read_weights
-from mnemorank.learning.guards import shipped
 from mnemorank.scorers.tokens import Ids, load_tokenizer
 
 logger = logging.getLogger(__name__)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from torch.utils.data import Dataset, Sampler
@@ -12,6 +12,7 @@ from mnemorank.scorers.base import Pair
 from mnemorank.scorers.inputs import Input, InputWriter
 from mnemorank.training.examples import ReadyList
 from mnemorank.training.feature_noise import NoisyFeatures
+from mnemorank.training.hiding import Hiding
 from mnemorank.training.recipe import Lists
 
 Draw = tuple[int, int]
@@ -32,7 +33,10 @@ class DrawnList:
 
 
 class Draws(Dataset[DrawnList]):
-    """Lists by (epoch, position); each time other candidates are drawn, as the recipe's `lists` says."""
+    """Lists by (epoch, position); each time other candidates are drawn, as the recipe's `lists` says.
+
+    :param hidden: the share of tokens to hide, by source.
+    """
 
     def __init__(
         self,
@@ -41,12 +45,14 @@ class Draws(Dataset[DrawnList]):
         drawing: Lists,
         seed: int,
         noise: NoisyFeatures | None = None,
+        hidden: Mapping[str, float] | None = None,
     ) -> None:
         self._lists = lists
         self._writer = writer
         self._drawing = drawing
         self._seed = seed
         self._noise = noise
+        self._hiding = Hiding(writer.tokenizer, hidden or {})
 
     def __len__(self) -> int:
         return len(self._lists)
@@ -59,11 +65,12 @@ class Draws(Dataset[DrawnList]):
         passages = [ready.passages[i] for i in chosen]
         if self._noise is not None:
             self._noise.begin([passage.text for passage in passages], rng)
+        inputs = self._writer.write([Pair(ready.query, passage) for passage in passages])
         return DrawnList(
             ready.id,
             ready.source,
             ready.query,
-            tuple(self._writer.write([Pair(ready.query, passage) for passage in passages])),
+            self._hiding.hide(inputs, ready.source, rng),
             tuple(ready.labels[i] for i in chosen),
             tuple(ready.teacher[i] for i in chosen),
             tuple(ready.weights[i] for i in chosen),

@@ -35,6 +35,8 @@ class Source:
     :param negatives: options for mining hard negatives from the file's own texts; see `mnemorank.data.negatives`.
     :param contradictions: where a question's memory is right in one place and wrong in another: `error`, or `drop` to
         leave it out where it is wrong.
+    :param hidden: the share of tokens that the tokenizer's mask takes the place of, others each time, so that texts
+        that come up often are not learned by heart.
     """
 
     path: Path
@@ -46,9 +48,11 @@ class Source:
     dev_share: float = 0.1
     negatives: dict[str, Any] | None = None
     contradictions: str = "error"
+    hidden: float = 0.0
 
     def __post_init__(self) -> None:
         positive(self, "weight")
+        between(self, "hidden", 0, 0.9)
         at_least(self, "cap", 1)
         one_of(self, "contradictions", CONTRADICTIONS)
         one_of(self, "split", (None, "train", "dev"))

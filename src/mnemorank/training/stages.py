@@ -91,13 +91,14 @@ def _run_stage(course: Course, number: int, stage: Stage, ready: ReadyData) -> N
         noise = NoisyFeatures(course.writer.template, stage.features)
         writer = InputWriter(course.writer.tokenizer, course.model.manifest)
         writer.template = noise.template
+    hidden = {source.name or source.path.name: source.hidden for source in stage.data}
     lengths = [entry.length for entry in ready.lists]
     reporting = [Reporting(course.report, number, len(course.recipe.stage), course.measuring)] if course.report else []
     trainer = StageTrainer(
         course.network,
         course.recipe,
         stage,
-        Draws(ready.lists, writer, stage.lists, seed, noise),
+        Draws(ready.lists, writer, stage.lists, seed, noise, hidden),
         Batches(lengths, stage.batch_size, seed, sort_by_length=stage.sort_by_length),
         course.folder / f"{number}-{stage.name}",
         measure=(lambda: measure_model(course.model, course.dev).mean(course.recipe.dev.measure))

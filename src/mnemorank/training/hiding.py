@@ -1,0 +1,42 @@
+"""Hidden tokens: a source's texts come with others masked each time, so that they are not learned by heart."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+from tokenizers import Tokenizer
+
+from mnemorank.errors import InputError
+from mnemorank.scorers.inputs import Input
+
+_MASKS = ("[MASK]", "<mask>")
+
+
+class Hiding:
+    """Puts the tokenizer's mask in the place of some tokens, never of those that hold an input together.
+
+    :param shares: of tokens hidden, by the name of the source.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, shares: Mapping[str, float]) -> None:
+        self._shares = shares
+        added = [number for number, token in tokenizer.get_added_tokens_decoder().items() if token.special]
+        self._kept = np.array([*added, *tokenizer.encode("", "").ids], dtype=np.int64)
+        found = [number for name in _MASKS if (number := tokenizer.token_to_id(name)) is not None]
+        if any(shares.values()) and not found:
+            raise InputError(f"hidden: the tokenizer has no mask ({' or '.join(_MASKS)}) to put in a token's place")
+        self._mask = found[0] if found else 0
+
+    def hide(self, inputs: Sequence[Input], source: str, rng: random.Random) -> tuple[Input, ...]:
+        share = self._shares.get(source, 0.0)
+        if not share:
+            return tuple(inputs)
+        chance = np.random.default_rng(rng.getrandbits(64))
+        return tuple(self._hidden(each, share, chance) for each in inputs)
+
+    def _hidden(self, one: Input, share: float, chance: np.random.Generator) -> Input:
+        is_hidden = (chance.random(len(one.ids)) < share) & ~np.isin(one.ids, self._kept)
+        return replace(one, ids=np.where(is_hidden, self._mask, one.ids))
