@@ -27,9 +27,11 @@ from numpy.typing import NDArray
 from mnemorank import Model, Options
 from mnemorank.closer import look_closer
 from mnemorank.data.benchmarks import loaders
+from mnemorank.evaluation.baselines import Question
 from mnemorank.evaluation.measures import Judged, expected_calibration_error, measure, neutral_order, reliability
 from mnemorank.manifest import Calibration, FirstStage, Manifest
 from mnemorank.model import Scored
+from mnemorank.moment import Moment
 from mnemorank.pipeline import FirstRanking, Pipeline, Times, first_stage_weight
 from mnemorank.ranking.calibrate import fit_platt, sigmoid
 from mnemorank.ranking.fuse import Fusion, evidence
@@ -53,13 +55,14 @@ DRAWN = 4000
 class Case:
     """A question as the pipeline gets it, with the model's scores.
 
+    :param now: its own time or the pool's newest date, never that of the day.
     :param relevant: of the pool's memories, in the pool's order.
     :param unanswered: the scores of the same pool without its relevant memories, among which others lead.
     """
 
     query: str
     pool: list[Any]
-    time: Any
+    now: Moment
     relevant: NDArray[np.bool_]
     scored: Scored
     first_stage: FirstRanking
@@ -97,12 +100,13 @@ def read_cases(model: Model, task: str, path: Path, limit: int | None) -> Iterat
         pool = [example.candidates[i].memory for i in order]
         relevant = Judged.of(example).relevant[order]
         first_stage = FirstRanking.of(example.query, pool, "auto")
-        query, times = example.query, Times.read(example.query_time, None, None)
+        query = example.query
+        now = Question(example.id, query, pool, example.query_time).now
         scored = model.score(query, pool)
-        stage = Pipeline(query, pool, LOOKING, times, first_stage, model)
+        stage = Pipeline(query, pool, LOOKING, Times.read(now, None, None), first_stage, model)
         unanswered = replace(scored, raw=np.where(relevant, np.nan, scored.raw))
         both = [looked_at(each, stage, model) for each in (scored, unanswered)]
-        yield Case(query, pool, example.query_time, relevant, both[0], first_stage, both[1])
+        yield Case(query, pool, now, relevant, both[0], first_stage, both[1])
 
 
 def looked_at(scored: Scored, stage: Pipeline, model: Model) -> Scored:
@@ -117,7 +121,7 @@ def figure(cases: Sequence[Case], manifest: Manifest, name: str) -> float:
         if not case.relevant.any():
             continue
         scored = replace(case.scored, manifest=manifest)
-        times = Times.read(case.time, None, None)
+        times = Times.read(case.now, None, None)
         stage = Pipeline(case.query, case.pool, Options(), times, case.first_stage, Given(manifest))  # type: ignore[arg-type]
         ranking = stage.rank(scored, None, None, False, (), ())
         judged.append(Judged(case.relevant.astype(np.float64), case.relevant))
@@ -233,7 +237,7 @@ def main() -> None:
     for stated in arguments.set:
         name, _, rest = stated.partition("=")
         task, measured, path = rest.split(":", 2)
-        key = f"3 {model.manifest.files.get('model.onnx', model.fingerprint)} {task} {path} {arguments.limit}"
+        key = f"4 {model.manifest.files.get('model.onnx', model.fingerprint)} {task} {path} {arguments.limit}"
         if key not in kept:
             kept[key] = list(read_cases(model, task, Path(path), arguments.limit))
             arguments.scores.write_bytes(pickle.dumps(kept))

@@ -54,6 +54,9 @@ def test_nested_metadata_is_merged():
         ({"text": "a", "occurred_start": "soon"}, "occurred_start"),
         ({"text": "a", "occurred_start": "2024", "occurred_end": "2023"}, "occurred_end"),
         ({"text": "a", "trust": "high"}, "trust"),
+        ({"text": "a", "trust": 10**400}, "trust"),
+        ({"text": "a", "proof_count": 10**400}, "proof_count"),
+        ({"text": "a", "occurred_start": 10**400}, "occurred_start"),
         ({"text": "a", "entities": 5}, "entities"),
         ({"text": "a", "type": ["x"]}, "type"),
         ({"text": "a", "proof_count": "inf"}, "proof_count"),
@@ -177,3 +180,18 @@ def test_errors_call_a_field_as_the_caller_does():
         Memory.of({"text": "a", "created_at": "some day"})
     with pytest.raises(InputError, match="got int; give its text, or a dict with `text`"):
         Memory.of(3)
+
+
+@pytest.mark.parametrize(
+    ("bad", "named"),
+    [
+        ({"trust": 80.0}, "trust: expected a number from 0 to 1, got 80"),
+        ({"trust": float("nan")}, "trust"),
+        ({"proof_count": -1}, "proof_count: expected a number from 0, got -1"),
+        ({"occurred_start": "2024", "occurred_end": "2020"}, "occurred_end: 2020 is before occurred_start 2024"),
+        ({"metadata": None}, "metadata: expected a dict, got NoneType"),
+    ],
+)
+def test_a_record_made_by_hand_is_checked_too(bad, named):
+    with pytest.raises(InputError, match=named):
+        Memory("a", **bad)

@@ -52,6 +52,8 @@ class Kind(Enum):
         ({"_distance": 0.2}, "first_stage_score", -0.2),
         ({"distance": 0.2, "score": 0.8}, "first_stage_score", 0.8),
         ({"trust": float("nan"), "proof_count": float("nan")}, "trust", None),
+        ({"trust": "nan", "proof_count": "nan"}, "trust", None),
+        ({"trust": Decimal("NaN"), "proof_count": "NaN"}, "proof_count", None),
         ({"occurred_end": float("nan"), "occurred_start": 2024}, "occurred_start", Moment(2024)),
         ({"occurred_end": np.datetime64("NaT"), "type": float("nan")}, "occurred_end", None),
         ({"metadata": None}, "metadata", {}),

@@ -4,10 +4,10 @@
 
 Reads 2WikiMultiHopQA, SQuAD, MultiHop-RAG, RealMem and the training questions of LongMemEval-S from MNEMORANK_DATA and
 writes, in the `lists` format: wiki, bridge, ict, title (paragraphs), lme, reply, said (dialogue), synth (dated facts by
-template), passages, personas, hops, decoys, conversations, threads (what we wrote ourselves, in `own/`; NAME-none has
-the questions that nothing answers, NAME-dev is kept to choose by, NAME-test to measure on), asked, asked-pairs,
-asked-articles, asked-news, asked-sessions, asked-turns (questions we wrote about texts of the data) and realmem (fewer
-wrong memories a list). The same seed gives the same files.
+template), passages, articles, personas, hops, decoys, conversations, threads (what we wrote ourselves, in `own/`;
+NAME-none has the questions that nothing answers, NAME-dev is kept to choose by, NAME-test to measure on), asked,
+asked-pairs, asked-articles, asked-news, asked-sessions, asked-turns (questions we wrote about texts of the data) and
+realmem (fewer wrong memories a list). The same seed gives the same files.
 
     MNEMORANK_DATA=/path/to/data python recipes/mini_data /path/to/lists --hard-for MODEL
 

@@ -20,7 +20,7 @@ MOST_WRONG = 12
 # Of the scenes with decoys and of the threads one in so many is kept to choose by. Of scenes and of conversations one
 # hand's are kept to be measured on alone, of conversations another's to choose by.
 KEPT, TEST_HAND = 12, "o"
-# So of the articles that bear a hand's name; the others trained from the start.
+# So of the articles, but for topics of older passages, which have trained from the start.
 KEPT_ARTICLES = 10
 DEV_TALK, TEST_TALK = "d", "e"
 # Of an article's other paragraphs and of a conversation's other turns: those that share the most words with the
@@ -42,15 +42,20 @@ def make(rng: random.Random) -> dict[str, list[MadeList]]:
 
 
 def passages(rng: random.Random) -> dict[str, list[MadeList]]:
-    """Questions about a paragraph among others of its article; to choose by, among all of them."""
-    made: dict[str, list[MadeList]] = {"passages": [], "passages-dev": []}
-    for topic in _read("passages"):
+    """Questions about a passage among others of its topic. Of the articles that bear a hand's name those nearest by
+    words are the others; of some, kept to choose by, all of them."""
+    made: dict[str, list[MadeList]] = {"passages": [], "articles": [], "articles-dev": []}
+    topics = list(_read("passages"))
+    older = {topic["topic"] for topic in topics if "hand" not in topic}
+    for topic in topics:
         asked = list(_questions(topic["passages"], topic["questions"]))
-        if "hand" in topic and number(topic["topic"]) % KEPT_ARTICLES == 0:
-            made["passages-dev"] += asked
+        if "hand" not in topic:
+            made["passages"] += asked
+        elif topic["topic"] not in older and number(topic["topic"]) % KEPT_ARTICLES == 0:
+            made["articles-dev"] += asked
         else:
-            made["passages"] += [_narrowed(each, rng) for each in asked]
-    return {**made, "passages": _some_dated(made["passages"], rng)}
+            made["articles"] += [_narrowed(each, rng) for each in asked]
+    return {**made, **{name: _some_dated(made[name], rng) for name in ("passages", "articles")}}
 
 
 def decoys() -> dict[str, list[MadeList]]:

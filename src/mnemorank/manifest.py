@@ -163,7 +163,7 @@ def _count(low: int) -> Callable[[object], bool]:
     return lambda value: isinstance(value, int) and not isinstance(value, bool) and value >= low
 
 
-_CHECKS: dict[str, tuple[str, Callable[[object], bool]]] = {
+CHECKS: dict[str, tuple[str, Callable[[object], bool]]] = {
     "name": ("a name", _text),
     "version": ("a version string", _text),
     "family": (f"one of {', '.join(FAMILIES)}", lambda value: value in FAMILIES),
@@ -214,10 +214,10 @@ def _checked_part(key: str, value: object, path: Path) -> object:
 
 
 def _checked_value(key: str, value: object, path: Path) -> object:
-    if key not in _CHECKS:
+    if key not in CHECKS:
         known = ", ".join(f.name for f in fields(Manifest))
         raise ArtefactError(f"{path}: {key}: unknown field; there are: {known}")
-    expected, check = _CHECKS[key]
+    expected, check = CHECKS[key]
     try:
         fits = check(value)
     except TypeError:  # an unhashable value where a name is expected

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypeAlias
 
+from mnemorank.checks import check_number
 from mnemorank.errors import InputError
 from mnemorank.memory_records import ALIASES as ALIASES
 from mnemorank.memory_records import as_mapping, as_pair, check_pool, check_text, fields_of
@@ -58,11 +59,25 @@ class Memory:
                 object.__setattr__(self, name, Moment.parse(value))
             except InputError as error:
                 raise InputError(f"{name}: {error}") from None
+        start, end = self.occurred_start, self.occurred_end
+        if start and end and end.is_before(start):
+            raise InputError(f"occurred_end: {end} is before occurred_start {start}")
+        if self.trust is not None:
+            check_number("trust", self.trust, 0, 1)
+        if self.proof_count is not None:
+            check_number("proof_count", self.proof_count, 0)
+        if not isinstance(self.metadata, Mapping):
+            raise InputError(f"metadata: expected a dict, got {type(self.metadata).__name__}")
 
     @property
     def date(self) -> Moment | None:
         """The date that tells how recent the memory is: its start, else its end, else when it was mentioned."""
         return self.occurred_start or self.occurred_end or self.mentioned_at
+
+    @property
+    def begun(self) -> Moment | None:
+        """When it began to be true, or was said; None where only its end is known."""
+        return self.occurred_start or (self.mentioned_at if self.occurred_end is None else None)
 
     @property
     def is_ongoing(self) -> bool:

@@ -56,11 +56,11 @@ class Reader:
             case "entities":
                 return self.entities(label, value)
             case "trust":
-                return self.number(label, value, 0, 1)
+                return self.known_number(label, value, 0, 1)
             case "confidence":
                 return carried_number(value)
             case "proof_count":
-                number = self.number(label, value, 0, 1e9)
+                number = self.known_number(label, value, 0, 1e9)
                 return None if number is None else int(number)
         return self.word(label, value)
 
@@ -114,6 +114,11 @@ class Reader:
             return None
         return number
 
+    def known_number(self, label: str, value: object, low: float, high: float) -> float | None:
+        """A number in its range; one that is none (`nan` in a table) is missing."""
+        number = self.number(label, value, low, high)
+        return None if number is None or math.isnan(number) else number
+
     def entities(self, label: str, value: object) -> tuple[str, ...]:
         """Names in a list or with commas; of a dict in the list its `name`, `text` or `entity`."""
         if isinstance(value, str):
@@ -134,7 +139,9 @@ def is_missing(value: object) -> bool:
         return not value
     if type(value).__name__ in ("NaTType", "NAType", "datetime64"):
         return str(value) in ("NaT", "<NA>")
-    return isinstance(value, Real) and math.isnan(value)
+    if isinstance(value, Decimal):
+        return value.is_nan()
+    return isinstance(value, Real) and not isinstance(value, int) and math.isnan(value)
 
 
 def is_number(value: object) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemorank.errors import InputError
+from mnemorank.errors import InputError, MnemorankError
 from mnemorank.manifest import FirstStage, Manifest
 from mnemorank.memory import Memory
 from mnemorank.model import Scored, Scoring
@@ -116,9 +116,7 @@ class Pipeline:
         records: tuple[Any, ...],
     ) -> Ranking:
         if scored is None:
-            order = self.first_stage.order[:top_k]
-            results = self._results(order, None, None, {}, Supersession(), explain)
-            return Ranking(results, degraded=degraded, warnings=warnings, records=records)
+            return self._unscored(degraded, top_k, explain, warnings, records)
         manifest = scored.manifest
         odds, parts = self._odds(scored, manifest)
         relevance = sigmoid(odds)
@@ -140,6 +138,24 @@ class Pipeline:
             records=records,
         )
 
+    def _unscored(
+        self,
+        degraded: str | None,
+        top_k: int | None,
+        explain: bool,
+        warnings: tuple[str, ...],
+        records: tuple[Any, ...],
+    ) -> Ranking:
+        """The first stage's order, memories of the future last, within the budget: what needs no scores."""
+        future = not_begun(self.pool, self.times.as_of)
+        order = sorted(self.first_stage.order, key=lambda i: i in future)[:top_k]
+        try:
+            order = self._affordable(order)
+        except MnemorankError as error:
+            warnings = (*warnings, f"token_budget: not kept, the tokens could not be counted: {error}")
+        results = self._results(order, None, None, {}, Supersession(future=future), explain)
+        return Ranking(results, degraded=degraded, warnings=warnings, records=records)
+
     def _abstains(self, best: float | None, manifest: Manifest) -> bool:
         below = self.options.abstain_below
         if below is None:
@@ -150,8 +166,8 @@ class Pipeline:
 
     def _superseded(self, order: Sequence[int]) -> Supersession:
         """Looked for among the best, where it matters: likeness is compared pair by pair."""
-        if not self.options.supersede and self.times.as_of is None:
-            return Supersession()
+        if not self.options.supersede:
+            return Supersession(future=not_begun(self.pool, self.times.as_of))
         return find_superseded(self.pool, self.times.as_of, order[:_LOOKED_AT])
 
     def _odds(self, scored: Scored, manifest: Manifest) -> tuple[Floats, dict[str, Floats]]:
@@ -247,10 +263,12 @@ class Pipeline:
         wanted = len(order) if top_k is None else top_k
         known = np.nan_to_num(score, nan=-1.0)
         if selection.replace_only is not None:
-            order = replace_one(order, self.first_stage.order, known, wanted, selection.replace_only)
-        if selection.diversity is not None:
+            return replace_one(order, self.first_stage.order, known, wanted, selection.replace_only)
+        if selection.diversity not in (None, 1):
+            # Of a tie each counts as its best, or a newer one that was put first would fall back.
+            known[order] = np.maximum.accumulate(known[order][::-1])[::-1]
             similarity = memory_similarity(self.pool)
-            order = mmr(order, known, similarity, selection.diversity, min(wanted, _MOST_DIVERSE))
+            return mmr(order, known, similarity, selection.diversity, min(wanted, _MOST_DIVERSE))
         return order
 
     def _demoted(self, order: list[int], superseded: Supersession, relevance: Floats) -> list[int]:
@@ -265,11 +283,14 @@ class Pipeline:
         if selection.floor is not None:
             # What was not scored in time is no better known than what is under the floor.
             order = [i for i in order if relevance[i] >= selection.floor]
-        order = order[:top_k]
-        if selection.token_budget is not None:
-            counts = self.model.count_tokens([self.pool[i] for i in order])
-            order = within_budget(order, dict(zip(order, counts, strict=True)), selection.token_budget)
-        return order
+        return self._affordable(order[:top_k])
+
+    def _affordable(self, order: list[int]) -> list[int]:
+        budget = self.options.selection.token_budget
+        if budget is None:
+            return order
+        counts = self.model.count_tokens([self.pool[i] for i in order])
+        return within_budget(order, dict(zip(order, counts, strict=True)), budget)
 
     def _results(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from functools import lru_cache
 
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)?")
@@ -19,9 +20,20 @@ STOPWORDS = frozenset(
 
 def words(text: str) -> list[str]:
     """Lower-case words, in order; of Chinese and Japanese, characters."""
-    if not text.isascii() and _UNSPACED.search(text):
+    if text.isascii():
+        return _WORD.findall(text.lower())
+    text = unicodedata.normalize("NFC", text)
+    if _UNSPACED.search(text):
         text = _UNSPACED.sub(r" \g<0> ", text)
-    return _WORD.findall(text.lower())
+    return _marked_word().findall(unicodedata.normalize("NFC", text.lower()))
+
+
+@lru_cache(maxsize=1)
+def _marked_word() -> re.Pattern[str]:
+    """A word whose letters may bear marks, as vowels of Hindi and Thai are: to Python these are no letters."""
+    marks = "".join(chr(c) for c in range(0x300, 0x10000) if unicodedata.category(chr(c))[0] == "M")
+    letters = rf"[^\W_](?:[^\W_]|[{marks}\u200c\u200d])*"
+    return re.compile(rf"{letters}(?:['’]{letters})?")
 
 
 def terms(text: str) -> list[str]:

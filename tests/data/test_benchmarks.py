@@ -120,6 +120,20 @@ def test_triplets_rank_each_query_against_all_memories_of_the_file(tmp_path):
     assert sides == [("Lives in Oslo", "Lives in Rome"), ("Lives in Oslo", "Has a cat")]
 
 
+def test_triplets_of_one_query_in_two_groups_are_two_questions(tmp_path):
+    rows = [
+        {"query": "where?", "positive": "Oslo", "negative": "a cat", "group": "ann"},
+        {"query": "Where?", "positive": "Bern", "negative": "a cat"},
+        {"query": "where?", "positive": "Rome", "negative": "a dog", "group": "bob"},
+    ]
+    ann, nobody, bob = load("triplets", write_lines(tmp_path / "t.jsonl", rows))
+    assert [one.group for one in (ann, bob, nobody)] == ["ann", "bob", "where"]
+    assert [memory.text for memory in ann.memories] == ["Oslo", "a cat", "Bern", "a dog"]
+    assert [memory.text for memory in bob.memories] == ["a cat", "Bern", "Rome", "a dog"]
+    assert (relevant_texts(ann), relevant_texts(bob)) == (["Oslo"], ["Rome"])
+    assert (ann.pairs, bob.pairs) == (((0, 1),), ((2, 3),))
+
+
 def test_graded_pairs_count_as_relevant_from_a_half(tmp_path):
     path = write_lines(
         tmp_path / "g.jsonl",
@@ -187,7 +201,7 @@ def test_locomo_turns_categories_and_evidence(tmp_path):
     assert len(relevant_texts(multi)) == 2
     assert [e.kind for e in (temporal, multi, adversarial)] == ["temporal", "multi-hop", "adversarial"]
     assert not adversarial.answerable
-    assert lost.missing == 1
+    assert lost.missing == (1.0,)
     assert str(temporal.memories[2].mentioned_at) == "2023-06-12T11:05:00"
     assert temporal.group == "conv-1"
 
@@ -287,7 +301,7 @@ def beir_folder(folder: Path) -> Path:
 def test_beir_takes_the_best_of_bm25(tmp_path):
     (example,) = load("beir", beir_folder(tmp_path / "b"))
     assert [(c.memory.id, c.label) for c in example.candidates] == [("d1", 1.0)]
-    assert example.missing == 1
+    assert example.missing == (0.5,)
     assert example.memories[0].first_stage_score > 0
 
 
@@ -299,10 +313,19 @@ def test_beir_takes_a_run_where_there_is_one(tmp_path):
         ("d2", 0.5, 9.5),
         ("d3", 0.0, 8.5),
     ]
-    assert example.missing == 1
+    assert example.missing == (1.0,)
     (folder / "run.trec").write_text("q1 Q0 d2 1 high sys\n")
     with pytest.raises(InputError, match=r"run.trec:1: score: expected a number, got 'high'"):
         load("beir", folder)
+
+
+def test_a_relevant_document_that_the_corpus_lacks_is_missing_even_if_the_run_has_it(tmp_path):
+    folder = beir_folder(tmp_path / "b")
+    (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq1\td1\t2\nq1\td9\t1\n")
+    (folder / "run.trec").write_text("q1 Q0 d1 1 9.5 sys\nq1 Q0 d9 2 8.5 sys\n")
+    (example,) = load("beir", folder)
+    assert [c.memory.id for c in example.candidates] == ["d1"]
+    assert example.missing == (0.5,)
 
 
 def test_beir_says_what_is_missing(tmp_path):

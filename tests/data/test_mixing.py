@@ -64,13 +64,19 @@ def test_splits_of_a_source_share_no_group(lists):
         load_mix([Source(lists, split="dev", dev_share=1e-9)], 1)
 
 
-def test_a_question_without_a_group_is_on_one_side_however_it_is_written(tmp_path):
+@pytest.mark.parametrize("format", ["lists", "triplets", "graded"])
+def test_a_question_without_a_group_is_on_one_side_however_it_is_written(tmp_path, format):
+    def fields(text):
+        if format == "triplets":
+            return {"positive": text, "negative": "wrong"}
+        return {"text": text, "label": 1} if format == "graded" else {"candidates": [{"text": text, "label": 1}]}
+
     rows = [
-        {"query": query, "candidates": [{"text": f"right {i}", "label": 1}]}
+        {"query": query, **fields(f"right {i}")}
         for i in range(40)
         for query in (f"Where is number {i}?", f"where is  number {i}")
     ]
-    path = write(tmp_path / "lists.jsonl", rows)
+    path = write(tmp_path / "rows.jsonl", rows)
     train, dev = (load_mix([Source(path, split=part, dev_share=0.3)], 1) for part in ("train", "dev"))
     assert {e.memories[0].text for e in train}.isdisjoint({e.memories[0].text for e in dev})
 

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from mnemorank import InputError, Memory
-from mnemorank.data.records import Candidate, Example, read_graded, read_lists, write_graded, write_lists
+from mnemorank.data.records import Candidate, Example, read_graded, read_lists, read_triplets, write_graded, write_lists
 from mnemorank.moment import Moment
 
 
@@ -20,6 +20,16 @@ def test_weights_are_written_and_read_and_left_out_where_they_are_one(tmp_path):
     assert list(read_lists(path)) == [given]
     written = json.loads(path.read_text())["candidates"]
     assert [candidate.get("weight") for candidate in written] == [2.5, None, 0]
+
+
+@pytest.mark.parametrize("read", [read_lists, read_triplets, read_graded])
+def test_a_group_is_a_string_or_a_number(tmp_path, read):
+    fields = {"text": "a", "label": 1, "candidates": [{"text": "a", "label": 1}], "positive": "a", "negative": "b"}
+    path = write(tmp_path / "f.jsonl", {"query": "q", **fields, "group": 7})
+    assert [each.group for each in read(path)] == ["7"]
+    write(path, {"query": "q", **fields, "group": [7]})
+    with pytest.raises(InputError, match=r"f\.jsonl:1: group: expected a string or a number, got \[7\]"):
+        list(read(path))
 
 
 @pytest.mark.parametrize("weight", [-1, "2", None, True, float("nan"), 1e9])
@@ -50,7 +60,7 @@ def test_graded_pairs_of_two_personas_or_times_are_not_one_list(tmp_path):
         ("ann", ["Oslo", "a cat"]),
         ("bob", ["Rome"]),
         ("bob", ["Rome"]),
-        ("where do I live?", ["Bern"]),
+        ("where do i live", ["Bern"]),
     ]
     assert found[2].query_time == Moment.parse("2020-01-01")
     assert found[0].candidates[1] == Candidate(Memory("a cat"), 0.0, 2.5)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import threading
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import numpy as np
 import pytest
 import torch
 
-from mnemorank import ArtefactError, Memory, Moment, ScorerError
+from mnemorank import ArtefactError, Memory, Moment, Options, ScorerError
 from mnemorank.evaluation.baselines import Question, baselines
 from mnemorank.evaluation.contestants import contestant
+from mnemorank.ranking.fuse import Fusion
 from mnemorank.ranking.lexical import bm25
 from tests.conftest import build_tokenizer
 
@@ -78,6 +80,20 @@ def test_a_model_folder_runs_as_pipeline_or_bare(tiny_onnx):
     assert answer.relevance is not None
     assert answer.relevance.tolist() == pytest.approx([1 / (1 + np.exp(1)), 0.5, 1 / (1 + np.exp(-1))])
     assert pipeline.answer(question).ranking()[0] == 2
+
+
+def test_a_question_without_a_time_is_asked_on_the_newest_day_of_its_memories(tiny_onnx, monkeypatch):
+    memories = [
+        Memory("the trip", mentioned_at=Moment.parse(day)) for day in ("2024-03-01", "2024-03-07", "2024-03-14")
+    ]
+    question = Question("q", "What did I do last week?", memories)
+    chosen = contestant(str(tiny_onnx), options=Options(fusion=Fusion(recency="linear", asked_time_weight=2.0)))
+    answers = []
+    for day in ("2024-03-08", "2026-07-21"):
+        monkeypatch.setattr("mnemorank.pipeline.present", partial(Moment.parse, day))
+        answers.append(chosen.answer(question))
+    assert answers[0].scores.tolist() == answers[1].scores.tolist()
+    assert answers[0].ranking()[0] == 1
 
 
 def test_a_changed_folder_without_a_manifest_is_another_contestant(tiny_onnx):

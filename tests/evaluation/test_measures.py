@@ -53,16 +53,22 @@ def test_graded_labels_weigh_in_ndcg_and_not_in_map():
 
 
 def test_relevant_memories_outside_of_the_pool_count_against_recall_and_map():
-    one = judged(1, 0, missing=1)
+    one = judged(1, 0, missing=(1.0,))
     values = measure([one], [[0, 1]])
     assert values["recall@10"][0] == pytest.approx(0.5)
     assert values["map"][0] == pytest.approx(0.5)
     assert pool_recall([one, judged(1, 0)]) == pytest.approx(0.75)
 
 
+def test_a_graded_memory_outside_of_the_pool_counts_by_its_label():
+    values = measure([judged(1, 0, missing=(0.5,))], [[0, 1]])
+    assert values["ndcg@10"][0] == pytest.approx(1 / (1 + 0.5 / math.log2(3)))  # .7602, as ir_measures has it
+    assert values["recall@10"][0] == pytest.approx(0.5)
+
+
 def test_questions_without_anything_relevant_have_no_ranking_measures():
     values = measure(
-        [judged(0, 0), judged(1, 0, answerable=False), judged(1, 0), judged(missing=2)], [[0, 1]] * 3 + [[]]
+        [judged(0, 0), judged(1, 0, answerable=False), judged(1, 0), judged(missing=(1.0, 1.0))], [[0, 1]] * 3 + [[]]
     )
     assert np.isnan(values["map"]).tolist() == [True, True, False, False]
     assert values["map"][3] == 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 
@@ -75,6 +77,16 @@ def test_answers_are_kept_and_used_again(lists_file, tmp_path):
         one["counting"].pop("seconds")
         one["counting"].pop("pairs_per_second")
     assert figures[0] == figures[1]
+
+
+def test_questions_of_one_id_keep_their_own_answers(lists_file, tmp_path):
+    path = tmp_path / "mixed.jsonl"
+    path.write_text(
+        "".join(json.dumps({**json.loads(line), "id": "0"}) + "\n" for line in lists_file.read_text().splitlines())
+    )
+    first, again = (run(path, Counting(), cache=tmp_path / "cache").outcomes["counting"] for _ in range(2))
+    assert len({outcome.ranking for outcome in first}) > 1
+    assert [outcome.ranking for outcome in again] == [outcome.ranking for outcome in first]
 
 
 def test_another_contestant_or_dataset_is_not_mixed_up(lists_file, tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -25,14 +26,14 @@ torch.set_num_threads(1)
 SHAPE = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 64}
 
 
-def save_tokenizer(folder: Path) -> int:
+def save_tokenizer(folder: Path, inputs: Sequence[str] = ("input_ids", "token_type_ids", "attention_mask")) -> int:
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=build_tokenizer(),
         pad_token="[PAD]",
         unk_token="[UNK]",
         cls_token="[CLS]",
         sep_token="[SEP]",
-        model_input_names=["input_ids", "token_type_ids", "attention_mask"],
+        model_input_names=list(inputs),
         model_max_length=128,
         truncation_side="right",
     )

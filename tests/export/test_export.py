@@ -20,7 +20,7 @@ from mnemorank.export import Parity, ParityError, export
 from mnemorank.export.blocks import bits_in
 from mnemorank.memory import Memory
 from mnemorank.model import Model
-from tests.export.conftest import spread, write_model
+from tests.export.conftest import save_tokenizer, spread, write_model
 from tests.training.conftest import write_causal
 
 QUERY = "where does ruby work now"
@@ -96,6 +96,18 @@ def test_scores_stay_near_the_trained_models(exported, trained):
     spread = exported.parity.max_difference + 1e-4
     assert difference <= max(spread * 3, 1e-4)
     assert exported.parity.rank_correlation > {"none": 0.9999, "int4": 0.6}.get(exported.path.name, 0.97)
+
+
+@pytest.mark.parametrize("names", [["input_ids", "attention_mask"], ["input_ids", "token_type_ids", "attention_mask"]])
+def test_segment_ids_are_read_as_the_trained_folder_reads_them(trained, tmp_path, names):
+    folder = shutil.copytree(trained, tmp_path / "model")
+    save_tokenizer(folder, names)
+    written = export(folder, tmp_path / "out", "none")
+    expected, got = (
+        Model.load(path, probe=False).score(QUERY, [Memory(text) for text in TEXTS]).raw
+        for path in (folder, written.path)
+    )
+    np.testing.assert_allclose(got, expected, atol=1e-4)
 
 
 def test_weights_have_the_bits_that_the_name_says(exported):

@@ -13,7 +13,7 @@ from mnemorank.artefact import load_artefact
 from mnemorank.errors import ArtefactError
 from mnemorank.export.graph import INPUTS, bert_layers, load_classifier, write_graph
 from mnemorank.export.optimize import fuse
-from tests.export.conftest import write_model
+from tests.export.conftest import save_tokenizer, write_model
 
 SHAPES = [(1, 1), (1, 7), (3, 40), (4, 96)]
 
@@ -60,6 +60,19 @@ def test_graph_gives_the_models_scores_for_any_batch_and_length(tmp_path, archit
         feed = inputs(batch, length, model.config.vocab_size, types)
         (logits,) = session.run(["logits"], feed)
         np.testing.assert_allclose(logits, torch_logits(model, feed), atol=1e-4)
+
+
+@pytest.mark.parametrize("names", [("input_ids", "attention_mask"), INPUTS])
+def test_segment_ids_count_only_where_the_tokenizer_states_them(tmp_path, names):
+    folder = write_model(tmp_path / "model")
+    save_tokenizer(folder, names)
+    model, written = (load_classifier(load_artefact(folder)) for _ in range(2))
+    feeds = [inputs(batch, length, model.config.vocab_size) for batch, length in SHAPES]
+    write_graph(written, tmp_path / "graph.onnx", calibration=feeds)
+    session = ort.InferenceSession(str(tmp_path / "graph.onnx"))
+    for feed in feeds:
+        (logits,) = session.run(["logits"], feed)
+        np.testing.assert_allclose(logits, torch_logits(model, {name: feed[name] for name in names}), atol=1e-4)
 
 
 def test_smoothing_leaves_the_scores_as_they_are(trained, tmp_path):

@@ -114,7 +114,10 @@ def write_base(folder: Path) -> Path:
     model.save_pretrained(str(folder))
     tokenizer.save(str(folder / "tokenizer.json"))
     names = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
-    settings = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": 48, **names}
+    inputs = ["input_ids", "token_type_ids", "attention_mask"]
+    settings = {
+        "tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": 48, "model_input_names": inputs, **names
+    }  # fmt: skip
     (folder / "tokenizer_config.json").write_text(json.dumps(settings))
     return folder
 

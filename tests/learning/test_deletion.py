@@ -1,13 +1,18 @@
+import sqlite3
+import threading
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 import sqlalchemy
 from learning_cases import make_event
 
-from mnemorank import InputError
+from mnemorank import InputError, Memory
 from mnemorank.learning import examples, schema
 from mnemorank.learning.database import _engine
 from mnemorank.learning.deletion import delete_by_scope, deletions, expire, export_user
+from mnemorank.learning.events import Event, Shown
+from mnemorank.learning.loop import Loop
 from mnemorank.learning.mining import HELD_OUT, TRAIN, mine, split_of
 from mnemorank.learning.propensity import Propensities
 from mnemorank.learning.signals import Signal
@@ -28,7 +33,7 @@ def filled(store: EventStore) -> EventStore:
         store.signal([Signal(event_id, "click", 1, actor="bob" if number == 1 else "ann", time=event_time(number))])
     store.log(make_event("Where does Ruby work?", ("x", "y", "z"), id="other", tenant="u", user="ann", time=5000.0))
     remine(store)
-    examples.record_training(store.database, "0002", examples.load(store.database))
+    examples.load_for_training(store.database, "0002")
     return store
 
 
@@ -92,7 +97,7 @@ def test_a_deletion_is_recorded_for_a_model_whose_examples_were_mined_away(fille
 
 
 def test_a_version_takes_over_what_its_run_was_trained_on(filled):
-    examples.record_training(filled.database, "run:7", examples.load(filled.database))
+    examples.load_for_training(filled.database, "run:7")
     examples.save(filled.database, [], "feedback")
     assert delete_by_scope(filled, "event", "e0", "t").models == {"0002": 1, "run:7": 1}
     examples.hand_over(filled.database, "run:7", "0003")
@@ -183,3 +188,49 @@ def test_deleted_texts_are_gone_from_the_files(tmp_path: Path):
         raw = b"".join(path.read_bytes() for path in tmp_path.iterdir())
     assert b"kept text" in raw
     assert b"unforgettable" not in raw
+
+
+@pytest.mark.parametrize("later", ["deletion", "mining", "close"])
+def test_a_deletion_does_not_wait_for_a_reader_and_the_log_is_emptied_later(sqlite_store, tmp_path, caplog, later):
+    sqlite_store.log(make_event("unforgettable question", ("unforgettable text",), id="b"))
+    with closing(sqlite3.connect(tmp_path / "events.db", isolation_level=None)) as reader:
+        reader.execute("BEGIN")
+        assert reader.execute("SELECT count(*) FROM events").fetchone() == (1,)
+        thread = threading.Thread(target=delete_by_scope, args=(sqlite_store, "event", "b", "default"))
+        thread.start()
+        thread.join(15)  # half of what a writer is patient for
+        assert not thread.is_alive()
+        assert "still hold what was deleted" in caplog.text
+        log = tmp_path / "events.db-wal"
+        assert b"unforgettable" in log.read_bytes()
+        with sqlite_store.database.reading() as connection:
+            assert connection.execute(sqlalchemy.text("PRAGMA busy_timeout")).scalar() == 30_000
+        reader.execute("COMMIT")
+        if later == "deletion":
+            delete_by_scope(sqlite_store, "user", "nobody", "default")
+        elif later == "mining":  # of another process
+            with Loop(tmp_path) as loop:
+                loop.mine()
+        else:
+            sqlite_store.close()
+        assert b"unforgettable" not in log.read_bytes(), "though another connection is open"
+        assert b"unforgettable" not in (tmp_path / "events.db").read_bytes()
+
+
+def test_a_memory_that_was_shown_with_many_texts_is_deleted(store):
+    """More than one statement could name: SQLite takes a thousand conditions, PostgreSQL 65,535 parameters."""
+    events = [
+        Event("Who am I?", (Shown(0, Memory(f"text {number}", id="profile"), "profile"),), "v1", id=f"e{number}")
+        for number in range(1100)
+    ]
+    store.log_many(events)
+    texts = [store.text_hash(f"text {number}") for number in range(1100)]
+    many = 66_000
+    with store.database.writing() as connection:
+        row = {"tenant": "default", "split": TRAIN, "record": "{}", "provenance": "{}", "mined_at": NOW, "content": ""}
+        connection.execute(schema.examples.insert(), [{"id": f"feedback-{i}", **row} for i in range(many)])
+        sources = [{"example_id": f"feedback-{i}", "kind": "text", "source": texts[i % 1100]} for i in range(many)]
+        connection.execute(schema.example_sources.insert(), sources)
+    done = delete_by_scope(store, "memory", "profile", "default")
+    assert (done.events, done.examples) == (1100, many)
+    assert examples.counts(store.database) == {}

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from mnemorank import InputError
 from mnemorank.learning import loop as loop_module
 from mnemorank.learning import worker
 from mnemorank.learning.loop import Loop
@@ -29,6 +30,12 @@ def add(loop: Loop, count: int = 1) -> str:
 
 def names(loop: Loop) -> list[str]:
     return [version.name for version in loop.registry.versions()]
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_a_version_that_does_not_exist_is_told_as_such(loop, force):
+    with pytest.raises(InputError, match="no version '9999'"):
+        loop.promote("9999", force=force)
 
 
 def test_versions_beyond_keep_go_at_every_promotion(loop):

@@ -25,6 +25,20 @@ def test_the_weights_of_an_exported_model_come_back(tiny_world_base, tmp_path, q
             assert distance <= error, name
 
 
+def test_what_was_trained_without_segment_ids_comes_back_without(tiny_world_base, tmp_path):
+    base = tmp_path / "base"
+    shutil.copytree(tiny_world_base, base)
+    settings = json.loads((base / "tokenizer_config.json").read_text())
+    (base / "tokenizer_config.json").write_text(json.dumps({**settings, "model_input_names": ["input_ids"]}))
+    export(base, tmp_path / "onnx", quantize="none")
+    folder = restore(tmp_path / "onnx", tmp_path / "torch")  # it compares the scores of pairs with two segments
+
+    from safetensors.numpy import load_file
+
+    rows = load_file(folder / "model.safetensors")["bert.embeddings.token_type_embeddings.weight"]
+    assert np.array_equal(rows[0], rows[1])
+
+
 def test_a_model_that_is_no_bert_is_refused(tiny_onnx, tmp_path):
     with pytest.raises(ArtefactError, match="from BERT models in ONNX only"):
         restore(_with_config(tiny_onnx, tmp_path / "a", model_type="gpt2"), tmp_path / "out")

@@ -93,7 +93,7 @@ def test_new_examples_are_counted_by_what_they_say(loop):
     say(loop, "first question", ("click", 0))
     say(loop, "second question", ("cited", 2))
     assert loop.new_examples() == 2
-    examples.record_training(loop.store.database, "0002", examples.load(loop.store.database))
+    examples.load_for_training(loop.store.database, "0002")
     say(loop, "unrelated matters")
     assert loop.new_examples() == 0, "other weights and easy negatives are not news"
     say(loop, "second question", ("thumbs_down", 2), ("thumbs_up", 1))
@@ -105,7 +105,7 @@ def test_what_a_failed_run_was_to_be_trained_on_is_still_new(loop, state, count)
     say(loop, "first question", ("cited", 1))
     loop.mine()
     run = loop.runs.create(who="", promote=True, base_version="0001", examples=1, settings={}, state=state)
-    examples.record_training(loop.store.database, f"run:{run.id}", examples.load(loop.store.database))
+    examples.load_for_training(loop.store.database, f"run:{run.id}")
     assert loop.status()["untrained_examples"] == loop.new_examples() == count
 
 

@@ -51,6 +51,12 @@ def days(query, now=NOW, years=()):
         ("Whom did I meet a couple weeks ago?", "2023-02-23", "2023-02-23"),
         ("What have I spent over the past week?", "2023-03-02", "2023-03-09"),
         ("What did I read on 5 March?", "2023-03-05", "2023-03-05"),
+        ("Who did I talk to yesterday?", "2023-03-08", "2023-03-08"),
+        ("What did I listen to last week?", "2023-02-27", "2023-03-05"),
+        ("Whom did I look after last weekend?", "2023-03-04", "2023-03-05"),
+        ("Which shop did I stop by yesterday?", "2023-03-08", "2023-03-08"),
+        ("What did I do yesterday to fix the printer?", "2023-03-08", "2023-03-08"),
+        ("Where did I go last week to buy shoes?", "2023-02-27", "2023-03-05"),
     ],
 )
 def test_the_time_a_query_names(query, first, last):

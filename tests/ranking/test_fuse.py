@@ -39,9 +39,12 @@ def test_a_date_in_the_future_is_as_recent_as_now():
     assert recency(dated("2031"), Fusion(recency="linear"), NOW) == 1
 
 
-def test_temporal_is_r0s_formula_for_a_day():
+def test_what_lies_in_the_range_is_never_lowered():
     asked = Moment(2024, 3, 1), Moment(2024, 3, 30)
-    assert temporal(dated("2024-03-20T00:00:00Z", "2024-03-20T00:00:00Z"), asked, NOW) == pytest.approx(1 - 4 / 15)
+    assert temporal(dated("2024-03-20T00:00:00Z", "2024-03-20T00:00:00Z"), asked, NOW) == pytest.approx(1 - 2 / 15)
+    assert temporal(dated("2024-03-01T00:00:00Z", "2024-03-01T00:00:00Z"), asked, NOW) == pytest.approx(0.5)
+    assert temporal(dated("2024-03-30", "2024-03-30"), asked, NOW) > 0.5
+    assert 0 < temporal(dated("2024-02-25", "2024-02-25"), asked, NOW) < 0.5
     assert temporal(dated("2024-06-01", "2024-06-02"), asked, NOW) == 0
     assert temporal(Memory("x"), asked, NOW) == 0.5
 

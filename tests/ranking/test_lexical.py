@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mnemorank.ranking.lexical import K1, B, bm25, jaccard, word_cosine
-from mnemorank.words import stem, terms
+from mnemorank.words import stem, terms, words
 
 
 def test_one_term_by_hand():
@@ -15,6 +15,13 @@ def test_one_term_by_hand():
     relative = 1 / (4 / 3)
     assert scores[0] == pytest.approx(idf * (K1 + 1) / (1 + K1 * (1 - B + B * relative)))
     assert list(scores[1:]) == [0, 0]
+
+
+def test_letters_keep_their_marks():
+    assert words("मेरी बेटी") == ["मेरी", "बेटी"]
+    assert words("cafe\u0301 Ann's") == ["café", "ann's"]
+    texts = ["यह कितना बड़ा है", "मेज़ पर किताब है"]
+    assert list(bm25("किताब", texts).nonzero()[0]) == [1]
 
 
 def test_word_forms_match():

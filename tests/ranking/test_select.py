@@ -25,6 +25,26 @@ def test_overlapping_dates_are_no_reason_to_swap():
     assert newer_first_among_ties([0, 1], np.array([0.5, 0.5]), pool, 0.01) == [0, 1]
 
 
+def test_what_has_no_date_does_not_part_those_that_have():
+    pool = [Memory("a", occurred_start="2024-01-05"), Memory("b"), Memory("c", occurred_start="2024-06-05")]
+    assert newer_first_among_ties([0, 1, 2], np.full(3, 0.5), pool, 0.01) == [2, 1, 0]
+    pool[1] = Memory("b", occurred_start="2024")
+    assert newer_first_among_ties([0, 1, 2], np.full(3, 0.5), pool, 0.01) == [1, 2, 0]
+
+
+DATES = [None, "2023", "2024", "2024-03", "2024-03-04", "2024-03-05", "2024-03-05T00:00:00Z", "2024-03-05T10:00:00Z"]
+
+
+@given(st.lists(st.sampled_from([*DATES, "2024-06", "2024-06-05"]), max_size=12))
+def test_of_a_tie_nothing_is_before_what_is_certainly_newer(dates):
+    pool = [Memory(str(i), occurred_start=date) for i, date in enumerate(dates)]
+    order = newer_first_among_ties(range(len(pool)), np.full(len(pool), 0.5), pool, 0.01)
+    assert sorted(order) == list(range(len(pool)))
+    assert [i for i, item in enumerate(order) if dates[item] is None] == [i for i, d in enumerate(dates) if d is None]
+    for place, item in enumerate(order):
+        assert not any(pool[later].is_newer_than(pool[item]) for later in order[place + 1 :])
+
+
 def test_mmr_by_hand():
     likeness = {(0, 1): 1.0, (0, 2): 0.0, (1, 2): 0.0}
     similarity = lambda a, b: likeness[tuple(sorted((a, b)))]  # noqa: E731
@@ -51,7 +71,19 @@ def test_replacement_swaps_one_and_only_for_a_clear_win():
     assert replace_one([2, 0, 1, 3], [0, 1, 2, 3], np.array([0.65, 0.7, 0.9, 0.1]), 2, 0.3) == [0, 1, 2, 3]
 
 
-@pytest.mark.parametrize("bad", [{"floor": 2}, {"diversity": -1}, {"tie_margin": 3}, {"token_budget": 0}])
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"floor": 2},
+        {"diversity": -1},
+        {"tie_margin": 3},
+        {"token_budget": 0},
+        {"floor": "0.2"},
+        {"token_budget": "200"},
+        {"tie_margin": float("nan")},
+        {"replace_only": 0.3, "diversity": 0.9},
+    ],
+)
 def test_bad_options_are_named(bad):
     with pytest.raises(InputError, match=next(iter(bad))):
         Selection(**bad)

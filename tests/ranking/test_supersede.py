@@ -1,7 +1,7 @@
 import pytest
 
 from mnemorank import Memory, Moment
-from mnemorank.ranking.supersede import Supersession, asks_for_the_past, demote, drop, find_superseded
+from mnemorank.ranking.supersede import Supersession, asks_for_the_past, demote, drop, find_superseded, not_begun
 from tests.ranking import supersession_pairs as pairs
 
 
@@ -17,6 +17,56 @@ NEW = fact("Ruby works as an engineer at Aurora", "2024-03", entities=("Ruby",))
 
 def test_the_newer_state_replaces_the_older():
     assert find_superseded([NEW, OLD]).stale == {1: 0}
+
+
+def test_no_key_is_shared_by_those_that_have_none():
+    missing = float("nan")
+    pool = [
+        fact("The wifi password is hunter2", "2022", metadata={"key": missing}),
+        fact("Ann has three cats", "2024", metadata={"key": missing}),
+    ]
+    assert not find_superseded(pool).stale
+
+
+def test_words_of_other_scripts_are_whole():
+    daughter, house = "मेरी बेटी का नाम मीना है", "मेरे मकान का नंबर नौ है"
+    assert not find_superseded([fact(daughter, "2023"), fact(house, "2024")]).stale
+
+
+def test_what_is_known_by_its_end_is_not_newer_than_what_began_before_it():
+    ended = Memory("Ruby works at Zenith", occurred_end="2024-05", metadata={"key": "job"})
+    current = Memory("Ruby works at Aurora", occurred_start="2024-03", metadata={"key": "job"})
+    assert not find_superseded([ended, current]).stale
+    long_ago = Memory("Ruby works at Zenith", occurred_end="2019", metadata={"key": "job"})
+    assert find_superseded([long_ago, current]).stale == {0: 1}
+    assert not not_begun([ended], Moment(2021))
+    assert not_begun([current], Moment(2021)) == {0}
+
+
+def test_what_began_at_the_very_moment_has_begun():
+    at = Moment.parse("2024-03-05T10:00:00Z")
+    assert not not_begun([Memory("x", occurred_start=at)], at)
+
+
+@pytest.mark.parametrize("more", [{}, {"key": "home"}])
+def test_what_is_stated_is_not_gainsaid_by_dates(more):
+    correction = fact("Ruby lives in Lisbon, Portugal", "2023-01", id="A", metadata={"supersedes": "B", **more})
+    withdrawn = fact("Ruby lives in Porto, Portugal", "2023-03", id="B", metadata=more)
+    found = find_superseded([correction, withdrawn])
+    assert found.stale == {1: 0}
+    assert found.because == {1: "stated"}
+
+
+def test_a_stated_successor_stands_whatever_is_like_it():
+    old = fact("Ruby lives in Porto", "2020", id="1", metadata={"superseded_by": "9"})
+    found = find_superseded([old, fact("Ruby lives in Braga", "2024", id="5"), Memory("Ruby left Porto", id="9")])
+    assert found.stale == {0: 2}
+    assert found.because == {0: "stated"}
+
+
+def test_every_copy_of_a_replaced_memory_is_stale():
+    copies = [fact("Ruby lives in Porto", "2020", id="1")] * 2
+    assert find_superseded([*copies, Memory("She moved", id="2", metadata={"supersedes": "1"})]).stale == {0: 2, 1: 2}
 
 
 def test_other_people_other_contexts_and_events_replace_nothing():

@@ -6,7 +6,7 @@ import asyncio
 
 import numpy as np
 
-from mnemorank import Memory, Model, Reranker, ScorerError
+from mnemorank import Memory, Model, Options, Reranker, ScorerError, Selection
 from mnemorank.model import Scored
 from tests.reranker.request import POOL, QUERY
 
@@ -50,6 +50,30 @@ def test_a_failing_model_gives_the_first_stage_order_and_says_so(folder):
     assert all(r.relevance is None and r.score is None for r in ranking)
     assert ranking.scored_by is None
     assert ranking.as_dicts()[0]["rerank_score"] is None
+
+
+def test_what_needs_no_scores_holds_where_the_model_fails(folder):
+    model = Model.load(folder)
+    pool = [
+        Memory("ruby now", first_stage_score=0.9, occurred_start="2024-12"),
+        Memory("cat dog cow", first_stage_score=0.8, occurred_start="2020"),
+        Memory("dog", first_stage_score=0.7),
+        Memory("cow", first_stage_score=0.6),
+    ]
+    budget = Options(selection=Selection(token_budget=6))
+    ranking = Reranker(Broken(model), options=budget).rerank(QUERY, pool, as_of="2024-08")
+    assert [result.index for result in ranking] == [1, 2]
+    assert not ranking.warnings
+    late = Reranker(Broken(model)).rerank(QUERY, pool, as_of="2024-08")
+    assert [result.index for result in late] == [1, 2, 3, 0]
+
+    class Mute(Broken):
+        def count_tokens(self, memories):
+            raise ScorerError("no tokenizer")
+
+    told = Reranker(Mute(model), options=budget).rerank(QUERY, pool)
+    assert len(told) == 4
+    assert told.warnings == ("token_budget: not kept, the tokens could not be counted: no tokenizer",)
 
 
 def test_a_model_that_gives_no_numbers_is_named_as_such(folder):

@@ -20,6 +20,22 @@ def test_selection_floor_budget_and_diversity(reranker):
     assert chosen(replace_only=0.3)[:1] == [0]
 
 
+def test_diversity_leaves_newer_ties_first_and_1_is_off(reranker):
+    pool = [
+        {"text": "ruby work now", "occurred_start": "2019", "type": "event"},
+        {"text": "ruby now work", "occurred_start": "2024", "type": "event"},
+        "the cat",
+    ]
+
+    def chosen(**selection):
+        options = Options(first_stage="none", selection=Selection(**selection))
+        return [r.index for r in reranker.rerank(QUERY, pool, options=options)]
+
+    assert chosen(tie_margin=0.01) == chosen(tie_margin=0.01, diversity=1) == [1, 0, 2]
+    assert chosen(tie_margin=0.01, diversity=0.9)[0] == 1
+    assert chosen(replace_only=0.3, diversity=1) == chosen(replace_only=0.3)
+
+
 def test_a_floor_drops_what_was_not_scored(reranker):
     options = Options(limit=1, selection=Selection(floor=0.0))
     assert [result.index for result in reranker.rerank(QUERY, POOL, options=options)] == [0]

@@ -29,6 +29,13 @@ def test_superseded_memories_go_below_and_are_flagged(reranker):
     assert [(r.index, r.stale) for r in off] == [(0, False), (1, False)]
 
 
+def test_off_is_off_at_an_asked_date_too(reranker):
+    later = {"text": "ruby work now at last", "occurred_start": "2026"}
+    options = Options(first_stage="none", supersede=False)
+    ranking = reranker.rerank(QUERY, [*OLD_AND_NEW, later], as_of="2025", options=options)
+    assert [(r.index, r.stale) for r in ranking] == [(0, False), (1, False), (2, False)]
+
+
 def test_superseded_memories_are_dropped_before_top_k(reranker):
     old = Memory("ruby work now at zenith", occurred_start=Moment(2019))
     new = Memory("ruby work at aurora", occurred_start=Moment(2024))

@@ -105,6 +105,8 @@ class Handler(BaseHTTPRequestHandler):
         if what == "cut":
             self.close_connection = True
             return self.connection.close()
+        if what == "trickle-head":
+            return self.send_head_slowly()
         if what in ("cut-mid", "trickle"):
             return self.send_slowly(json.dumps(answer).encode(), cut=what == "cut-mid")
         if what == "malformed":
@@ -147,6 +149,13 @@ class Handler(BaseHTTPRequestHandler):
                 break
         self.close_connection = True
         self.connection.close()
+
+    def send_head_slowly(self) -> None:
+        for byte in b"HTTP/1.1 200 OK\r\nX-Padding: " + b"x" * 100:
+            self.wfile.write(bytes([byte]))
+            if self.script.released.wait(0.05):
+                break
+        self.close_connection = True
 
     def log_message(self, format: str, *arguments: Any) -> None:
         """Quiet."""

@@ -14,6 +14,7 @@ from mnemorank.model import Model
 from mnemorank.reranker import Reranker
 from mnemorank.scorers.breaker import Breaker
 from mnemorank.scorers.failover import Failover
+from mnemorank.scorers.lazy import LazyModel
 from tests.scorers.rerank_server import overlap, serving
 
 QUERY = "where does ruby work"
@@ -142,6 +143,38 @@ def test_a_hurried_caller_does_not_open_the_breaker(local):
         assert np.isnan(scored.raw).all()
         assert chain.status()[0].state == "closed"
         assert np.isfinite(chain.score(QUERY, MEMORIES).raw).all()
+
+
+def test_hurried_callers_do_not_shut_out_a_model_that_is_still_being_loaded(tiny_onnx):
+    begin = threading.Event()
+
+    def load():
+        begin.wait(10)
+        return Model.load(tiny_onnx)
+
+    chain = Failover([LazyModel(load)])
+    for _ in range(3):
+        with pytest.raises(ScorerError, match="is still being loaded"):
+            chain.score(QUERY, MEMORIES, deadline=time.monotonic() + 0.02)
+    assert (chain.status()[0].state, chain.status()[0].failed) == ("closed", 0)
+    begin.set()
+    assert np.isfinite(chain.score(QUERY, MEMORIES).raw).all()
+
+
+@pytest.mark.parametrize(("timeouts", "state"), [(None, "closed"), ([0.02], "open")])
+def test_a_model_that_hangs_fails_by_its_own_limit_and_not_by_the_callers(local, timeouts, state):
+    release = threading.Event()
+
+    class Hanging(Broken):
+        def score(self, *arguments, **options):
+            release.wait(10)
+            raise self.error
+
+    chain = Failover([Hanging(local.manifest, ScorerError("late"))], timeouts=timeouts, failures=1)
+    with pytest.raises(ScorerError, match="no answer in time"):
+        chain.score(QUERY, MEMORIES, deadline=time.monotonic() + (0.02 if timeouts is None else 5))
+    assert chain.status()[0].state == state
+    release.set()
 
 
 def test_a_dead_server_opens_the_breaker_under_a_callers_deadline_too(local):

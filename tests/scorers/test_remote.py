@@ -121,8 +121,9 @@ def test_passing_trouble_is_retried(trouble, dialect):
         assert len(server.script.requests) == 3
 
 
-def test_a_stall_is_cut_off_and_retried():
-    with serving(plan=["stall"]) as server:
+@pytest.mark.parametrize("trouble", ["stall", "trickle", "trickle-head"])
+def test_a_stall_is_cut_off_and_retried(trouble):
+    with serving(plan=[trouble]) as server:
         started = time.monotonic()
         np.testing.assert_allclose(scores_of(opened(server, timeout=0.3)), EXPECTED)
         assert time.monotonic() - started < 3

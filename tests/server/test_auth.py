@@ -21,6 +21,7 @@ def keys(tmp_path_factory):
         "reader": add_key(path, "reader"),
         "both": add_key(path, "both", ["read", "feedback"], tenant="acme"),
         "admin": add_key(path, "admin", ["admin"]),
+        "acme": add_key(path, "acme", ["admin"], tenant="acme"),
     }
 
 
@@ -90,6 +91,14 @@ def test_a_key_bound_to_a_tenant_cannot_speak_for_another(guarded, keys):
     body = {"query": "ruby", "memories": ["ruby"], "tenant": "other"}
     answer = guarded.client.post("/v1/memories/rerank", json=body, headers=bearer(made["both"]))
     assert (answer.status_code, answer.json()["error"]["field"]) == (403, "tenant")
+
+
+def test_a_tenants_admin_does_not_swap_the_model_of_all(guarded, keys):
+    _, made = keys
+    before = guarded.app.state.slot.current
+    answer = guarded.client.post("/v1/models/swap", json={}, headers=bearer(made["acme"]))
+    assert (answer.status_code, answer.json()["error"]["code"]) == (403, "forbidden")
+    assert guarded.app.state.slot.current is before
 
 
 def test_health_and_readiness_need_no_key(guarded):

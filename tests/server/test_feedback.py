@@ -1,4 +1,4 @@
-"""Feedback that contradicts itself."""
+"""Feedback that is wrong, and deletions that would delete more than was meant."""
 
 from __future__ import annotations
 
@@ -32,3 +32,44 @@ def test_an_id_with_its_own_rank_is_taken(asked):
     running, event_id = asked
     body = {"event_id": event_id, "signals": [{"kind": "cited", "memory_id": "ruby", "rank": 0}]}
     assert running.client.post("/v1/feedback", json=body).json() == {"stored": 1, "new": 1}
+
+
+@pytest.mark.parametrize(
+    ("signal", "field", "words"),
+    [
+        ({"kind": "stars", "rank": 0}, "value", "expected 1 to 5 stars, got None"),
+        ({"kind": "note", "rank": 0}, "note", "is empty"),
+        ({"kind": "cited", "rank": 7}, "rank", "showed no memory at rank 7"),
+        ({"kind": "cited", "memory_id": "dog"}, "memory_id", "did not show the memory 'dog'"),
+    ],
+)
+def test_of_many_signals_the_wrong_one_is_named(asked, signal, field, words):
+    running, event_id = asked
+    before = running.app.state.event_log.store.counts()["signals"]
+    body = {"event_id": event_id, "signals": [{"kind": "used", "rank": 1}, signal]}
+    answer = running.client.post("/v1/feedback", json=body)
+    assert (answer.status_code, answer.json()["error"]["field"]) == (422, f"signals.1.{field}")
+    assert answer.json()["error"]["message"].startswith(f"signals.1.{field}: ")
+    assert words in answer.json()["error"]["message"]
+    assert running.app.state.event_log.store.counts()["signals"] == before
+
+
+@pytest.mark.parametrize("params", [{"tenant": "acme", "usr": "ann"}, {"tenant": "acme", "user": "ann", "usr": "x"}])
+def test_a_misspelt_deletion_deletes_nothing(asked, params):
+    running, _ = asked
+    body = {"query": "ruby", "memories": MEMORIES, "tenant": "acme", "user": "ann"}
+    event_id = running.client.post("/v1/memories/rerank", json=body).json()["event_id"]
+    answer = running.client.delete("/v1/feedback", params=params)
+    assert (answer.status_code, answer.json()["error"]["field"]) == (422, "usr")
+    assert running.app.state.event_log.store.event(event_id) is not None
+
+
+def test_an_event_is_not_deleted_as_another_tenants(asked):
+    running, _ = asked
+    body = {"query": "ruby", "memories": MEMORIES, "tenant": "beta"}
+    event_id = running.client.post("/v1/memories/rerank", json=body).json()["event_id"]
+    answer = running.client.delete("/v1/feedback", params={"event": event_id, "tenant": "gamma"})
+    assert (answer.status_code, answer.json()["error"]["field"]) == (404, "event")
+    assert running.app.state.event_log.store.event(event_id) is not None
+    gone = running.client.delete("/v1/feedback", params={"event": event_id, "tenant": "beta"})
+    assert (gone.status_code, gone.json()["events"]) == (200, 1)

@@ -10,6 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from mnemorank.errors import ScorerError
+
 TEXTS = ["the cat", "ruby works at aurora labs", "ruby", "where does the dog live", "berlin in march 2024"]
 
 
@@ -82,6 +84,59 @@ def test_a_full_queue_is_429_with_retry_after_in_every_shape(start):
     assert refused["/rerank"].json()["error_type"] == "Overloaded"
     assert refused["/score"].json()["error"]["code"] == 429
     assert refused["/v1/memories/rerank"].json()["error"]["code"] == "overloaded"
+
+
+def test_a_full_queue_refuses_pairs_of_many_queries_before_any_is_scored(start):
+    running = start(queue_pairs=20)
+    gate = Gate(running)
+    try:
+        with ThreadPoolExecutor(1) as pool:
+            waiting = pool.submit(running.client.post, "/rerank", json={"query": "ruby", "texts": TEXTS * 10})
+            wait_for(lambda: running.app.state.slot.current.scorer.waiting_pairs >= 20)
+            body = {"queries": [f"ruby {number}" for number in range(60)], "documents": ["ruby"] * 60}
+            refused = running.client.post("/score", json=body, timeout=10)
+            gate.open()
+            assert waiting.result().status_code == 200
+    finally:
+        gate.open()
+    assert refused.status_code == 429
+    assert "queue_pairs = 20" in refused.text
+
+
+def test_a_failure_gives_up_the_other_queries_of_the_request(start):
+    """One query fails while the others wait: the answer does not wait for them."""
+    running = start()
+    gate = Gate(running)
+    scorer = running.app.state.slot.current.scorer
+    score = scorer.score
+
+    def fail_one(query, *arguments, **options):
+        if query == "poison":
+            wait_for(lambda: scorer.waiting_pairs > 0)
+            raise ScorerError("poisoned")
+        return score(query, *arguments, **options)
+
+    scorer.score = fail_one
+    try:
+        queries = [*(f"ruby {number}" for number in range(10)), "poison", *(f"cat {number}" for number in range(30))]
+        body = {"queries": queries, "documents": ["ruby"] * len(queries)}
+        answer = running.client.post("/score", json=body, timeout=10)
+        assert (answer.status_code, "poisoned" in answer.text) == (503, True)
+        assert scorer.waiting_pairs == 0
+    finally:
+        gate.open()
+
+
+def test_a_query_too_long_is_told_before_any_is_scored(start):
+    running = start()
+    gate = Gate(running)
+    try:
+        queries = [*(f"ruby {number}" for number in range(40)), "ruby " * 500]
+        body = {"queries": queries, "documents": ["ruby"] * len(queries)}
+        answer = running.client.post("/score", json=body, timeout=10)
+    finally:
+        gate.open()
+    assert (answer.status_code, gate.calls) == (400, 0)
 
 
 def test_too_many_requests_at_once_are_429(start):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
+import time
 from dataclasses import fields
 
 import pytest
@@ -40,6 +41,11 @@ def log():
 @pytest.fixture(scope="module")
 def logged(start, log):
     return start(event_log=log)
+
+
+@pytest.fixture(scope="module")
+def small(start):
+    return start(max_document_chars=100)
 
 
 def test_the_answer_is_the_pipelines(client, tiny_onnx):
@@ -182,6 +188,37 @@ def test_a_long_text_under_the_name_of_an_id_is_no_id(client):
     assert client.post(PATH, json=body).status_code == 200
 
 
+@pytest.mark.parametrize("field", [None, "payload.text"])
+def test_an_id_beside_a_text_in_a_payload_has_its_limit_too(client, field):
+    body = {"query": "ruby", "memories": [{"payload": {"text": "a", "id": "i" * 257}}], "field": field}
+    answer = client.post(PATH, json=body)
+    assert (answer.status_code, answer.json()["error"]["field"]) == (422, "memories.0.payload.id")
+    elsewhere = {"query": "ruby", "memories": [{"text": "a", "id": "m1", "metadata": {"id": "i" * 257}}]}
+    assert client.post(PATH, json=elsewhere).json()["results"][0]["id"] == "m1"
+
+
+@pytest.mark.parametrize(
+    ("memory", "field"),
+    [
+        ({"text": "a", "context": ["x" * 101]}, "context.0"),
+        ({"text": "a", "context": ["x" * 51, "x" * 51]}, "context"),
+        ({"text": "a", "entities": [{"name": "x" * 51}, "x" * 51]}, "entities"),
+        ({"payload": {"text": "a", "entities": ["x" * 51, "x" * 51]}}, "payload.entities"),
+        ({"text": "a", "tags": [["x" * 101]]}, "tags.0.0"),
+    ],
+)
+def test_a_text_in_a_list_has_a_documents_limit(small, memory, field):
+    answer = small.client.post(PATH, json={"query": "ruby", "memories": ["a", memory]})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (422, "limit")
+    assert answer.json()["error"]["field"] == f"memories.1.{field}"
+    assert "max_document_chars = 100" in answer.json()["error"]["message"]
+
+
+def test_what_is_not_read_as_one_text_may_be_long_together(small):
+    memory = {"text": "a", "context": ["x" * 50, "x" * 49], "metadata": {"turns": [{"text": "x" * 90}] * 5}}
+    assert small.client.post(PATH, json={"query": "ruby", "memories": [memory]}).status_code == 200
+
+
 def test_no_memories_is_400(client):
     answer = client.post(PATH, json={"query": "ruby", "memories": []})
     assert (answer.status_code, answer.json()) == (
@@ -296,3 +333,22 @@ def test_a_deadline_header_is_an_error_in_dialects_that_cannot_say_degraded(star
 def test_the_wire_knows_every_weight_of_the_library():
     assert set(FusionShape.model_fields) == {field.name for field in fields(Fusion)}
     assert set(SelectionShape.model_fields) == {field.name for field in fields(Selection)}
+
+
+def test_a_dialects_deadline_is_kept_while_texts_are_read(start):
+    running = start()
+    scorer = running.app.state.slot.current.scorer.scorer
+    prepare, read = scorer.prepare, []
+
+    def slow(texts):
+        read.extend(texts)
+        time.sleep(0.05)
+        return prepare(texts)
+
+    scorer.prepare = slow
+    body = {"query": "ruby", "texts": [f"ruby {number}" for number in range(1000)]}
+    answer = running.client.post("/rerank", json=body, headers={"x-deadline-ms": "100"})
+    assert (answer.status_code, answer.json()["error_type"]) == (424, "Backend")
+    assert len(read) < 500
+    scorer.prepare = prepare
+    assert len(running.client.post("/rerank", json=body).json()) == 1000

@@ -78,11 +78,11 @@ def pair(query="q", right="a cat", wrong="a dog", **fields):
     return {"query": query, "candidates": labelled}
 
 
-def two_stages(tables, tmp_path, second, loss="softmax", **source):
+def two_stages(tables, tmp_path, second, loss="softmax", lists=None, **source):
     """A stage that is as it should be, and one of the given files."""
     paths = [write_jsonl(tmp_path / f"{number}.jsonl", records) for number, records in enumerate(second)]
     data = [{"path": str(path), **(source if number else {})} for number, path in enumerate(paths)]
-    stages = [{"name": "one"}, {"name": "two", "data": data, "loss": [{"name": loss}]}]
+    stages = [{"name": "one"}, {"name": "two", "data": data, "loss": [{"name": loss}], "lists": lists or {}}]
     return parse_recipe({**tables, "stage": stages})
 
 
@@ -99,6 +99,51 @@ def two_stages(tables, tmp_path, second, loss="softmax", **source):
 def test_what_a_later_stage_would_stop_at_is_found_first(tables, tmp_path, second, loss, message):
     with pytest.raises(InputError, match=message):
         check_data(two_stages(tables, tmp_path, second, loss))
+
+
+GRADED = {"query": "q", "candidates": [{"text": "a", "label": 0.9}, {"text": "b", "label": 0.3}]}
+
+
+@pytest.mark.parametrize(
+    ("record", "loss", "lists", "stops"),
+    [
+        (pair(), "softmax", {"negatives": 0}, True),
+        (pair(), "softmax", {"negatives": 1}, False),
+        (pair(), "bce", {"negatives": 0}, False),
+        (GRADED, "listnet", {"positives": 1}, True),
+        (GRADED, "listnet", {"positives": 2, "negatives": 0}, False),
+    ],
+)
+def test_draws_of_one_label_are_found_before_training(tables, tmp_path, record, loss, lists, stops):
+    recipe = two_stages(tables, tmp_path, [[record]], loss, lists)
+    if stops:
+        with pytest.raises(InputError, match="all that is drawn of a list has the same label"):
+            check_data(recipe)
+    else:
+        check_data(recipe)
+
+
+def test_no_mask_to_hide_tokens_in_a_later_stage_is_found_before_the_base_is_measured(tables, tmp_path):
+    recipe = parse_recipe({**tables, "stage": [{}, {"data": [{**tables["data"][0], "hidden": 0.3}]}]})
+    said = []
+    with pytest.raises(InputError, match="hidden: the tokenizer has no mask"):
+        train(recipe, tmp_path / "out", say=said.append)
+    assert said == ["reading the data of all stages"]
+
+
+def unanswered(query):
+    return {"query": query, "candidates": [{"text": "a", "label": 0}, {"text": "b", "label": 0}]}
+
+
+def test_dev_questions_of_which_none_has_an_answer_are_found_before_training(tables, tmp_path):
+    path = write_jsonl(tmp_path / "dev.jsonl", [pair(), *(unanswered(f"q{n}") for n in range(40))])
+    with pytest.raises(InputError, match=r"relevant to the 1 questions drawn: dev\.limit"):
+        dev_examples(parse_recipe({**tables, "dev": {"data": [{"path": str(path)}], "limit": 1}}))
+    write_jsonl(path, [pair("cat " * 60), unanswered("q")])
+    with pytest.raises(
+        InputError, match=r"relevant to the 1 questions that leave room for a memory: model\.max_length"
+    ):
+        train(parse_recipe({**tables, "dev": {"data": [{"path": str(path)}]}}), tmp_path / "out")
 
 
 def test_what_is_mined_is_not_asked_for_beforehand(tables, tmp_path):

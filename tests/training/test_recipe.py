@@ -44,6 +44,24 @@ def test_a_recipe_is_read_with_its_environment_variables(recipe_file):
     assert recipe.tables["data"][0]["path"] == "${RECIPE_TEST_DATA}/train.jsonl"  # the record names no machine
 
 
+def test_variables_in_the_options_of_mining_are_put_in_too(recipe_file):
+    changes = ["data.0.negatives.retriever=${RECIPE_TEST_DATA}/bi", "data.0.negatives.count=2"]
+    recipe = load_recipe(recipe_file, changes)
+    assert recipe.stage[0].data[0].negatives == {"retriever": "/somewhere/bi", "count": 2}
+    assert recipe.tables["data"][0]["negatives"]["retriever"] == "${RECIPE_TEST_DATA}/bi"
+
+
+def test_sources_of_one_file_name_may_differ_once_they_have_names(recipe_file):
+    change = "data=[{path='a/t', hidden=0.5, name='a'}, {path='b/t', name='b'}, {path='c/t', name='b'}]"
+    assert [source.hidden for source in load_recipe(recipe_file, [change]).stage[0].data] == [0.5, 0.0, 0.0]
+
+
+def test_a_loss_is_named_once(recipe_file):
+    change = "loss=[{name='bce'}, {name='margin'}, {name='bce', options={pos_weight=2}}]"
+    with pytest.raises(InputError, match=r"loss\[2\]\.name: bce is named twice"):
+        check(load_recipe(recipe_file, [change]))
+
+
 def test_an_unset_variable_is_named(recipe_file, monkeypatch):
     monkeypatch.delenv("RECIPE_TEST_DATA")
     with pytest.raises(InputError, match=r"mine\.toml: data\[0\]\.path: the environment variable RECIPE_TEST_DATA"):
@@ -94,6 +112,19 @@ def test_set_without_a_value_takes_the_key_out(recipe_file):
         ("name=''", "mine.toml: name: expected a name that a file can have"),
         ("name=org/mine", "mine.toml: name: expected a name that a file can have"),
         ("train=5", "mine.toml: train: expected a table, [train], got 5"),
+        ("pipeline.first_stage.method=scores", "pipeline.first_stage.method: expected score or rank, got 'scores'"),
+        ("pipeline.first_stage.weight=-1", "mine.toml: pipeline.first_stage.weight: expected a number from 0, got -1"),
+        ("pipeline.windows.most=0", "mine.toml: pipeline.windows.most: expected a whole number from 1, got 0"),
+        ("pipeline.windows.overlap=5", "mine.toml: pipeline.windows.overlap: expected a number from 0 to 0.9, got 5"),
+        ("pipeline.calibration.scale=-1", "mine.toml: pipeline.calibration.scale: expected a number above 0, got -1"),
+        ("pipeline.abstain_below=2", "mine.toml: pipeline.abstain_below: expected a number from 0 to 1, got 2"),
+        ("seed=-1", "mine.toml: seed: expected a number from 0 to 4294967295, got -1"),
+        ("seed=8589934592", "mine.toml: seed: expected a number from 0 to 4294967295, got 8589934592"),
+        ("dev.data=[{path='d', weight=4}]", "mine.toml: dev.data[0].weight: is for training"),
+        ("dev.data=[{path='d', negatives={count=1}}]", "mine.toml: dev.data[0].negatives: is for training"),
+        ("dev.data=[{path='d', hidden=0.1}]", "mine.toml: dev.data[0].hidden: is for training"),
+        ("data=[{path='a/t', hidden=0.5}, {path='b/t'}]", "mine.toml: data[1].hidden: differs from that of another"),
+        ("data=[{path='a/t'}, {path='b/t', contradictions='drop'}]", "mine.toml: data[1].contradictions: differs"),
         ("train.name=a/b", "mine.toml: train.name: expected a name that a file can have"),
     ],
 )

@@ -23,6 +23,7 @@ from mnemorank.scorers.inputs import Input
 from mnemorank.templates import templates
 from mnemorank.training.base import load_base, positions_of
 from mnemorank.training.loading import parse_recipe
+from mnemorank.training.measuring import measure_model
 from mnemorank.training.network import build_network
 from mnemorank.training.recipe import ModelTable
 from mnemorank.training.run import train
@@ -362,6 +363,20 @@ def test_more_positions_than_the_base_has(tables, tmp_path):
 def test_positions_behind_the_padding_tokens_are_not_counted(kind, positions):
     stated = {} if positions is None else {"max_position_embeddings": 514}
     assert positions_of(SimpleNamespace(model_type=kind, **stated)) == positions
+
+
+def test_long_memories_are_measured_in_the_windows_that_the_recipe_names(tables, tmp_path, dev_lists):
+    rest = " ".join(f"before that the cat visit {word}" for word in ("berlin", "lisbon", "python", "rust") * 5)
+    records = [json.loads(line) for line in dev_lists.read_text().splitlines()]
+    long = [
+        {**one, "candidates": [{**c, "text": f"{rest} {c['text']} {rest}"} for c in one["candidates"]]}
+        for one in records
+    ]
+    path = write_jsonl(tmp_path / "long.jsonl", long)
+    tables |= {"pipeline": {"windows": {"tokens": 12, "most": 8}}, "dev": {"data": [{"path": str(path)}]}}
+    outcome = train(parse_recipe(tables), tmp_path / "out")
+    measured = measure_model(Model.load(tmp_path / "out", probe=False), list(read_lists(path)))
+    assert outcome.results.to_dict()["map"]["trained"][0] == pytest.approx(measured.mean("map"), abs=1e-3)
 
 
 def test_the_recipe_says_how_the_pipeline_runs_the_model(tables, tmp_path):

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemorank.data.records import Candidate, Example
-from mnemorank.data.splits import question_of, shingles
+from mnemorank.data.records import Candidate, Example, question_group
+from mnemorank.data.splits import shingles
 from mnemorank.errors import InputError, MissingExtraError
 from mnemorank.memory import Memory
 from mnemorank.words import terms
@@ -97,7 +97,7 @@ def mine(
     scores = retrieve([example.query for example in examples], [memory.text for memory in pool.memories])
     right: dict[str, dict[str, Memory]] = {}
     for example in (*examples, *others):
-        own = right.setdefault(question_of(example), {})
+        own = right.setdefault(question_group(example.query), {})
         own.update((_key(c.memory), c.memory) for c in example.candidates if c.label > 0)
     return [
         _extended(
@@ -106,7 +106,7 @@ def mine(
             pool,
             mining,
             random.Random(f"{seed}/{number}/{example.query}"),
-            right[question_of(example)],
+            right[question_group(example.query)],
         )
         for number, (example, row) in enumerate(zip(examples, scores, strict=True))
     ]

@@ -12,6 +12,7 @@ from mnemorank.errors import InputError
 from mnemorank.files import read_json_lines
 from mnemorank.memory import Memory
 from mnemorank.moment import Moment
+from mnemorank.words import words
 
 MOST_WEIGHT = 1000.0
 GRADED_RELEVANT_FROM = 0.5
@@ -36,7 +37,7 @@ class Example:
     :param group: what must not be split between train and test: the persona, conversation or query.
     :param kind: the question type, for reports by type.
     :param answerable: False where no candidate answers by design, for abstention.
-    :param missing: how many relevant memories exist that are not among the candidates.
+    :param missing: labels of the relevant memories that are not among the candidates.
     :param relevant_from: the label from which a candidate counts as relevant in binary measures; 0 stands for any
         label above 0.
     :param pairs: positions of a right and a wrong candidate that the data sets against each other (triplets).
@@ -50,7 +51,7 @@ class Example:
     source: str | None = None
     kind: str | None = None
     answerable: bool = True
-    missing: int = 0
+    missing: tuple[float, ...] = ()
     relevant_from: float = 0.0
     pairs: tuple[tuple[int, int], ...] = ()
 
@@ -97,7 +98,7 @@ def example_of(record: Mapping[str, Any], where: str, default_id: str) -> Exampl
         query=text_of(record, "query", where),
         candidates=tuple(_candidate(item, f"{where}: candidate {i}") for i, item in enumerate(candidates)),
         query_time=_moment(time, f"{where}: query_time") if time else None,
-        group=record.get("group"),
+        group=_group(record, "group", where),
         source=record.get("source"),
         kind=record.get("kind"),
         answerable=record.get("answerable", True) is not False,
@@ -113,7 +114,7 @@ def read_triplets(path: Path) -> Iterator[Triplet]:
             if not isinstance(record.get(side), (dict, str)):
                 raise InputError(f"{where}: {side}: expected a memory, got {record.get(side)!r:.60}")
             sides[side] = Memory.of(record[side], where=f"{where}: {side}")
-        group = record.get("group", record.get("matter"))
+        group = _group(record, "group" if "group" in record else "matter", where)
         yield Triplet(text_of(record, "query", where), **sides, group=group, kind=record.get("kind"))
 
 
@@ -121,7 +122,7 @@ def triplet_examples(triplets: Iterable[Triplet]) -> Iterator[Example]:
     """Each triplet as an example of two candidates, in its own group or that of its query."""
     for number, triplet in enumerate(triplets):
         pair = Candidate(triplet.positive, 1.0), Candidate(triplet.negative, 0.0)
-        group = triplet.group or triplet.query
+        group = triplet.group or question_group(triplet.query)
         yield Example(str(number), triplet.query, pair, group=group, source="triplets", kind=triplet.kind)
 
 
@@ -137,7 +138,7 @@ def read_graded(path: Path) -> Iterator[Example]:
         time = record.get("query_time")
         asked = _moment(time, f"{where}: query_time") if time else None
         item = {key: value for key, value in record.items() if key not in ("query", "query_time", "group")}
-        key = query, str(record.get("group") or query), asked
+        key = query, _group(record, "group", where) or question_group(query), asked
         gathered.setdefault(key, []).append(_candidate(item, where))
     for number, ((query, group, asked), candidates) in enumerate(gathered.items()):
         yield Example(
@@ -168,6 +169,11 @@ def write_graded(examples: Iterable[Example], path: Path) -> None:
                 stream.write(json.dumps({**asked, **candidate}, ensure_ascii=False) + "\n")
 
 
+def question_group(query: str) -> str:
+    """A question however it is written: its words. The group of one that states none."""
+    return " ".join(words(query)) or query
+
+
 def text_of(record: Mapping[str, Any], key: str, where: str) -> str:
     value = record.get(key)
     if not isinstance(value, str) or not value.strip():
@@ -194,6 +200,14 @@ def _weight_of(record: Mapping[str, Any], where: str) -> float:
     if isinstance(weight, bool) or not isinstance(weight, (int, float)) or not 0 <= weight <= MOST_WEIGHT:
         raise InputError(f"{where}: weight: expected a number from 0 to {MOST_WEIGHT:g}, got {weight!r:.60}")
     return float(weight)
+
+
+def _group(record: Mapping[str, Any], key: str, where: str) -> str | None:
+    """A group by its name or number; None where none is stated."""
+    value = record.get(key)
+    if isinstance(value, bool) or not isinstance(value, (str, int, float, type(None))):
+        raise InputError(f"{where}: {key}: expected a string or a number, got {value!r:.60}")
+    return None if value is None or value == "" else str(value)
 
 
 def _relevant_from(record: Mapping[str, Any], where: str) -> float:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mnemorank.data.records import Example
+from mnemorank.data.records import Example, question_group
 from mnemorank.errors import InputError
 from mnemorank.words import words
 
@@ -46,12 +46,7 @@ def is_held_out(group: str, share: float) -> bool:
 
 def group_of(example: Example) -> str:
     """What must stay together: the stated group, else the question."""
-    return example.group or question_of(example)
-
-
-def question_of(example: Example) -> str:
-    """The question however it is written: its words."""
-    return " ".join(words(example.query)) or example.query
+    return example.group or question_group(example.query)
 
 
 def split_by_group(examples: Sequence[Example], dev_share: float = 0.1) -> Split:

@@ -14,7 +14,7 @@ import numpy as np
 
 from mnemorank.evaluation.baselines import Answer
 
-FORMAT = 1
+FORMAT = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +62,7 @@ def default_folder() -> Path:
 class Cache:
     """The outcomes of one contestant on one dataset, a line each, written as they come.
 
+    A question is known by its place in the dataset: ids repeat where files were mixed.
     A line that was cut off by an interruption is passed over, and its question asked again.
 
     :param key: all that the outcomes depend on: task, dataset digest, contestant fingerprint.
@@ -73,10 +74,10 @@ class Cache:
         self._known = self._read()
         self._stream: IO[str] | None = None
 
-    def get(self, question: str) -> Outcome | None:
+    def get(self, question: int) -> Outcome | None:
         return self._known.get(question)
 
-    def put(self, question: str, outcome: Outcome) -> None:
+    def put(self, question: int, outcome: Outcome) -> None:
         if self._stream is None:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             self._stream = self._path.open("a", encoding="utf-8")
@@ -90,8 +91,8 @@ class Cache:
             self._stream.close()
             self._stream = None
 
-    def _read(self) -> dict[str, Outcome]:
-        known: dict[str, Outcome] = {}
+    def _read(self) -> dict[int, Outcome]:
+        known: dict[int, Outcome] = {}
         if not self._path.is_file():
             return known
         for line in self._path.read_text(encoding="utf-8", errors="replace").splitlines():

@@ -77,7 +77,7 @@ class Pipeline:
     reranker: Reranker
 
     def answer(self, question: Question) -> Answer:
-        ranking = self.reranker.rerank(question.query, question.memories, now=question.time)
+        ranking = self.reranker.rerank(question.query, question.memories, now=question.now)
         if ranking.degraded:
             raise ScorerError(f"{self.name}: question {question.key}: {ranking.degraded}")
         scores = np.full(len(question.memories), np.nan)

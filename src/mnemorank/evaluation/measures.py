@@ -39,12 +39,12 @@ class Judged:
     """The labels of one question.
 
     :param relevant: which candidates count as relevant in binary measures.
-    :param missing: relevant memories that are not among the candidates; they count against recall and MAP.
+    :param missing: labels of the relevant memories that are not among the candidates; they count in every measure.
     """
 
     labels: Floats
     relevant: NDArray[np.bool_]
-    missing: int = 0
+    missing: Sequence[float] = ()
     answerable: bool = True
     pairs: Sequence[tuple[int, int]] = ()
 
@@ -98,10 +98,12 @@ def measure(judged: Sequence[Judged], rankings: Sequence[Sequence[int]]) -> dict
 
 
 def _qrels(ir: Any, number: int, one: Judged, graded: bool) -> list[Any]:
-    grades = np.rint(one.labels * _GRADES).astype(int) if graded else one.relevant.astype(int)
-    make = ir.Qrel
-    found = [make(str(number), str(position), int(grade)) for position, grade in enumerate(grades)]
-    return found + [make(str(number), f"missing {i}", _GRADES if graded else 1) for i in range(one.missing)]
+    def grade(label: float, relevant: bool) -> int:
+        return round(float(label) * _GRADES) if graded else int(relevant)
+
+    found = [(str(i), grade(label, one.relevant[i])) for i, label in enumerate(one.labels)]
+    found += [(f"missing {i}", grade(label, True)) for i, label in enumerate(one.missing)]
+    return [ir.Qrel(str(number), name, value) for name, value in found]
 
 
 def pairwise_accuracy(judged: Sequence[Judged], rankings: Sequence[Sequence[int]]) -> Floats:
@@ -116,7 +118,7 @@ def pairwise_accuracy(judged: Sequence[Judged], rankings: Sequence[Sequence[int]
 
 def pool_recall(judged: Sequence[Judged]) -> float | None:
     """Share of the relevant memories that are among the candidates at all: the ceiling of every recall."""
-    shares = [one.relevant.sum() / (one.relevant.sum() + one.missing) for one in judged if one.is_ranked]
+    shares = [one.relevant.sum() / (one.relevant.sum() + len(one.missing)) for one in judged if one.is_ranked]
     return float(np.mean(shares)) if shares else None
 
 

@@ -76,16 +76,16 @@ def evaluate(
     started = time.perf_counter()
     asking = 0.0
     try:
-        for example in progress(read_ahead(islice(loader.read(path), limit))):
+        for number, example in enumerate(progress(read_ahead(islice(loader.read(path), limit)))):
             question, order = _question(example)
             answers = {}
             for one, name, known in zip(contestants, names, caches, strict=True):
-                outcome = known.get(example.id) if known else None
+                outcome = known.get(number) if known else None
                 if outcome is None:
                     outcome = _ask(one, question, order)
                     asking += outcome.seconds
                     if known:
-                        known.put(example.id, outcome)
+                        known.put(number, outcome)
                 evaluation.outcomes[name].append(outcome)
                 answers[name] = outcome
             evaluation.asked.append(_asked(example, question, order, answers))

@@ -47,7 +47,9 @@ def load_classifier(artefact: Artefact) -> Any:
         model = loaded.network
     if model.config.num_labels not in (1, 2):
         raise ArtefactError(f"{folder}: has {model.config.num_labels} labels; a reranker has one or two logits a pair")
-    set_pad(model, load_tokenizing(*tokenizer_folders(artefact)).pad_id)
+    tokenizing = load_tokenizing(*tokenizer_folders(artefact))
+    set_pad(model, tokenizing.pad_id)
+    model.tokenizer_inputs = tokenizing.inputs
     return model.float().requires_grad_(False)
 
 
@@ -119,9 +121,10 @@ def largest_inputs(model: Any, layers: nn.ModuleList, calibration: Sequence[Feed
 
 
 def accepted_inputs(model: Any) -> set[str]:
-    """The inputs that the model makes use of."""
+    """The inputs that the model makes use of: segment ids only where its tokenizer states them, as in training."""
     taken = set(inspect.signature(model.forward).parameters)
-    return taken if getattr(model.config, "type_vocab_size", 0) > 1 else taken - {"token_type_ids"}
+    has_types = getattr(model.config, "type_vocab_size", 0) > 1 and "token_type_ids" in model.tokenizer_inputs
+    return taken if has_types else taken - {"token_type_ids"}
 
 
 def write_graph(model: Any, path: Path, *, one_node_attention: bool = True, calibration: Sequence[Feed] = ()) -> None:

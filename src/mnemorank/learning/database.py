@@ -9,11 +9,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url, select
+from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url, select, text
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 
 from mnemorank.errors import InputError, MissingExtraError
 from mnemorank.learning import schema
+
+_PATIENCE = 30_000  # milliseconds that SQLite waits for another process's lock
+_LOG_PATIENCE = 200  # for others to leave the log; nobody can write meanwhile
 
 
 class Database:
@@ -30,6 +33,7 @@ class Database:
         self._writes = self.engine.execution_options(mnemorank_write=True)
         # SQLite takes one writer at a time; threads that queue here do not poll for its lock.
         self._one_writer = threading.Lock() if self.engine.dialect.name == "sqlite" else None
+        self._log_is_due = False
         try:
             with self.writing() as connection:
                 schema.migrate(connection)
@@ -56,8 +60,37 @@ class Database:
             with self._one_writer, self._writes.begin() as connection:
                 yield connection
 
+    def forget_log(self) -> bool:
+        """Empty SQLite's log, which keeps what was written, deleted texts too, until it is moved into the file.
+
+        False where somebody still uses it; `close` then tries again.
+        """
+        if self._one_writer is None:
+            return True
+        connecting = self.engine.connect().execution_options(isolation_level="AUTOCOMMIT")
+        with self._one_writer, connecting as connection:
+            connection.execute(text(f"PRAGMA busy_timeout={_LOG_PATIENCE}"))
+            try:
+                self._log_is_due = bool(connection.execute(text("PRAGMA wal_checkpoint(TRUNCATE)")).one()[0])
+            finally:
+                connection.execute(text(f"PRAGMA busy_timeout={_PATIENCE}"))
+        return not self._log_is_due
+
     def close(self) -> None:
-        self.engine.dispose()
+        try:
+            if self._log_is_due:
+                self.forget_log()
+        finally:
+            self.engine.dispose()
+
+
+def take_turns(connection: Connection) -> None:
+    """Begin a transaction with this that deletes, or stores what was made of the log: none sees half of another.
+
+    SQLite has one writer at a time as it is.
+    """
+    if connection.dialect.name == "postgresql":
+        connection.execute(text("SELECT pg_advisory_xact_lock(7266839015)"))
 
 
 def address(url: str | Path) -> str:
@@ -72,8 +105,8 @@ def address(url: str | Path) -> str:
 
 
 def _parsed(url: str | Path) -> URL:
-    text = str(url)
-    parsed = make_url(text if "://" in text else f"sqlite:///{text}")
+    given = str(url)
+    parsed = make_url(given if "://" in given else f"sqlite:///{given}")
     if parsed.drivername in ("postgres", "postgresql"):
         parsed = parsed.set(drivername="postgresql+psycopg")
     if parsed.get_backend_name() not in ("sqlite", "postgresql"):
@@ -111,7 +144,7 @@ def _sqlite(url: URL) -> Engine:
     @event.listens_for(engine, "connect")
     def _connect(connection: sqlite3.Connection, _record: object) -> None:
         connection.isolation_level = None  # transactions are begun below, not by the driver
-        for pragma in ("journal_mode=WAL", "synchronous=NORMAL", "busy_timeout=30000", "secure_delete=ON"):
+        for pragma in ("journal_mode=WAL", "synchronous=NORMAL", f"busy_timeout={_PATIENCE}", "secure_delete=ON"):
             connection.execute(f"PRAGMA {pragma}")
 
     @event.listens_for(engine, "begin")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import logging
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -21,15 +22,17 @@ from sqlalchemy import (
     false,
     or_,
     select,
-    text,
     true,
 )
 
 from mnemorank.errors import InputError
 from mnemorank.learning import schema
+from mnemorank.learning.database import take_turns
 from mnemorank.learning.identity import named
 from mnemorank.learning.privacy import storable
 from mnemorank.learning.store import DAY, EventStore
+
+logger = logging.getLogger(__name__)
 
 SCOPES = ("event", "memory", "user", "tenant", "age")
 
@@ -85,11 +88,7 @@ def delete_memory(store: EventStore, memory_id: str, tenant: str) -> Deletion:
     """Forget that a memory was ever shown, the signals on it, and the examples that hold it."""
     in_tenant = schema.shown.c.event_id.in_(select(schema.events.c.id).where(schema.events.c.tenant == tenant))
     chosen = and_(schema.shown.c.memory_id == memory_id, in_tenant)
-    with store.database.reading() as connection:
-        rows = connection.execute(
-            select(schema.shown.c.event_id, schema.shown.c.position, schema.shown.c.text_hash).where(chosen)
-        ).all()
-    sources = [("memory", named(tenant, memory_id)), *(("text", row.text_hash) for row in rows)]
+    sources = [("memory", named(tenant, memory_id))]
     return _delete(store, "memory", named(tenant, memory_id), None, sources=sources, shown=chosen, tenant=tenant)
 
 
@@ -164,11 +163,17 @@ def _delete(
 ) -> Deletion:
     """:param events: selects the ids of the events to delete.
     :param from_events: find examples by their events beside the named sources.
+    :param shown: what to delete of what was shown; examples are found by its texts too.
     """
+    found_by: dict[str, Select[Any]] = {}
+    if events is not None and from_events:
+        found_by["event"] = events
+    if shown is not None:
+        found_by["text"] = select(schema.shown.c.text_hash).where(shown)
     with store.database.writing() as connection:
-        by_event = events if from_events else None
-        examples = _examples(connection, sources or [], by_event, tenant)
-        trained = _trained(connection, sources or [], by_event, tenant)
+        take_turns(connection)
+        examples = _examples(connection, sources or [], found_by, tenant)
+        trained = _trained(connection, sources or [], found_by, tenant)
         models = dict(sorted(Counter(version for version, _ in trained).items()))
         _delete_examples(connection, examples, trained)
         on_memory = _signals_on(shown) if shown is not None else None
@@ -190,22 +195,26 @@ def _delete(
             row = asdict(done)
             del row["example_ids"]
             connection.execute(schema.deletions.insert().values({**row, "models": json.dumps(models)}))
-    _forget_log_pages(store)
+    if not store.database.forget_log() and done.found_anything:
+        logger.warning(
+            "the store's files still hold what was deleted, since somebody is reading them; "
+            "the next deletion or mining, or closing the store, overwrites it"
+        )
     return done
 
 
 def _examples(
-    connection: Connection, sources: list[tuple[str, str]], events: Select[Any] | None, tenant: str | None
+    connection: Connection, sources: list[tuple[str, str]], found_by: Mapping[str, Select[Any]], tenant: str | None
 ) -> list[str]:
     table = schema.example_sources
     own = table.c.example_id.in_(select(schema.examples.c.id).where(schema.examples.c.tenant == tenant))
-    made_of = _made_of(table, sources, events)
+    made_of = _made_of(table, sources, found_by)
     query = select(table.c.example_id).distinct().where(made_of, own if tenant is not None else true())
     return sorted(connection.execute(query).scalars())
 
 
 def _trained(
-    connection: Connection, sources: list[tuple[str, str]], events: Select[Any] | None, tenant: str | None
+    connection: Connection, sources: list[tuple[str, str]], found_by: Mapping[str, Select[Any]], tenant: str | None
 ) -> list[tuple[str, str]]:
     """(version, example) of what models were trained on, though mining may since have replaced the example."""
     table = schema.model_sources
@@ -216,16 +225,16 @@ def _trained(
         other.c.kind == "tenant",
         other.c.source == tenant,
     )
-    made_of = _made_of(table, sources, events)
+    made_of = _made_of(table, sources, found_by)
     query = select(table.c.version, table.c.example_id).distinct()
     rows = connection.execute(query.where(made_of, own if tenant is not None else true())).all()
     return sorted((str(row[0]), str(row[1])) for row in rows)
 
 
-def _made_of(table: Table, sources: list[tuple[str, str]], events: Select[Any] | None) -> ColumnElement[bool]:
-    conditions = [and_(table.c.kind == kind, table.c.source == source) for kind, source in sorted(set(sources))]
-    if events is not None:
-        conditions.append(and_(table.c.kind == "event", table.c.source.in_(events)))
+def _made_of(table: Table, sources: list[tuple[str, str]], found_by: Mapping[str, Select[Any]]) -> ColumnElement[bool]:
+    """:param found_by: kind of source → selects the names; there may be more than one statement can spell out."""
+    conditions = [and_(table.c.kind == kind, table.c.source == source) for kind, source in sources]
+    conditions += [and_(table.c.kind == kind, table.c.source.in_(names)) for kind, names in found_by.items()]
     return or_(false(), *conditions)
 
 
@@ -236,8 +245,10 @@ def _delete_examples(connection: Connection, examples: list[str], trained: list[
         chosen = and_(table.c.version == bindparam("model"), table.c.example_id == bindparam("example"))
         rows = [{"model": version, "example": name} for version, name in trained]
         connection.execute(delete(table).where(chosen), rows)
-    connection.execute(delete(schema.example_sources).where(schema.example_sources.c.example_id.in_(examples)))
-    connection.execute(delete(schema.examples).where(schema.examples.c.id.in_(examples)))
+    if examples:
+        for column in (schema.example_sources.c.example_id, schema.examples.c.id):
+            rows = [{"example": name} for name in examples]
+            connection.execute(delete(column.table).where(column == bindparam("example")), rows)
 
 
 def _signals_on(shown: Any) -> Any:
@@ -247,10 +258,3 @@ def _signals_on(shown: Any) -> Any:
         schema.shown.c.position == schema.signals.c.position,
     )
     return found.exists()
-
-
-def _forget_log_pages(store: EventStore) -> None:
-    """SQLite keeps what was written in its log until a checkpoint; deleted means gone from there too."""
-    if store.database.engine.dialect.name == "sqlite":
-        with store.database.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-            connection.execute(text("PRAGMA wal_checkpoint(TRUNCATE)"))

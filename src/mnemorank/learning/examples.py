@@ -12,7 +12,7 @@ from sqlalchemy import Connection, delete, func, literal, or_, select
 
 from mnemorank.data.records import Example, example_of, example_record
 from mnemorank.learning import schema
-from mnemorank.learning.database import Database
+from mnemorank.learning.database import Database, take_turns
 from mnemorank.learning.identity import SEPARATOR
 from mnemorank.learning.labelling import EASY
 from mnemorank.learning.mining import MinedExample
@@ -20,16 +20,30 @@ from mnemorank.learning.mining import MinedExample
 _ROWS = 500
 
 
-def save(database: Database, mined: Iterable[MinedExample], origin: str) -> None:
-    """Replace all examples of an origin (`feedback`, `golden`) by these, in one transaction."""
+def save(database: Database, mined: Iterable[MinedExample], origin: str, seen: int | None = None) -> bool:
+    """Replace all examples of an origin (`feedback`, `golden`) by these, in one transaction.
+
+    :param seen: `last_deletion` from before the log was read. After another deletion the examples may hold what it
+        removed: nothing is stored then, and the answer is False.
+    """
     given = list(mined)
     now = time.time()
     with database.writing() as connection:
+        take_turns(connection)
+        if seen is not None and _last_deletion(connection) != seen:
+            return False
         stale = select(schema.examples.c.id).where(schema.examples.c.id.startswith(f"{origin}-"))
         connection.execute(delete(schema.example_sources).where(schema.example_sources.c.example_id.in_(stale)))
         connection.execute(delete(schema.examples).where(schema.examples.c.id.startswith(f"{origin}-")))
         for start in range(0, len(given), _ROWS):
             _insert(connection, given[start : start + _ROWS], now, database.salt)
+    return True
+
+
+def last_deletion(database: Database) -> int:
+    """Changes with every deletion that removed something."""
+    with database.reading() as connection:
+        return _last_deletion(connection)
 
 
 def load(database: Database, split: str | None = None) -> list[MinedExample]:
@@ -37,25 +51,8 @@ def load(database: Database, split: str | None = None) -> list[MinedExample]:
 
     :param split: `train` or `held-out`; both by default.
     """
-    table, sources = schema.examples, schema.example_sources
-    query = select(table).order_by(table.c.id)
-    if split is not None:
-        query = query.where(table.c.split == split)
     with database.reading() as connection:
-        rows = connection.execute(query).all()
-        by_example: dict[str, set[tuple[str, str]]] = {}
-        for row in connection.execute(select(sources)):
-            by_example.setdefault(row.example_id, set()).add((row.kind, row.source))
-    return [
-        MinedExample(
-            example_of(json.loads(row.record), f"example {row.id}", row.id),
-            row.tenant,
-            row.split,
-            json.loads(row.provenance),
-            frozenset(by_example.get(row.id, ())),
-        )
-        for row in rows
-    ]
+        return _load(connection, split)
 
 
 def untrained(database: Database) -> int:
@@ -84,32 +81,25 @@ def feedback_mark(database: Database) -> tuple[object, ...]:
         return tuple(connection.execute(select(func.count(), func.sum(table.c.repeats), func.max(table.c.time))).one())
 
 
-def record_training(database: Database, version: str, given: Iterable[MinedExample]) -> None:
-    """Remember what a model is trained on, and what that was made of, for deletions after the next mining too.
+def load_for_training(database: Database, version: str, split: str | None = None) -> list[MinedExample]:
+    """`load`, and remember what a model is trained on, and its sources, for deletions after the next mining too.
+
+    In one transaction: a deletion that comes before leaves nothing to load, and one that comes after finds the record.
 
     :param version: of the model; `run:ID` of one that is being trained.
     """
-    entries = list(given)
-    rows = [
-        {"version": version, "example_id": entry.example.id, "content": content_of(entry, database.salt)}
-        for entry in entries
-    ]
-    sources = [
-        {"version": version, "example_id": entry.example.id, "kind": kind, "source": source}
-        for entry in entries
-        for kind, source in sorted(entry.sources)
-    ]
     with database.writing() as connection:
+        take_turns(connection)
+        given = _load(connection, split)
         _drop(connection, [version])
-        if rows:
-            connection.execute(schema.model_examples.insert(), rows)
-        if sources:
-            connection.execute(schema.model_sources.insert(), sources)
+        _record_training(connection, version, given, database.salt)
+    return given
 
 
 def hand_over(database: Database, run: str, version: str) -> None:
     """Record for a version what was recorded for its run, less what was deleted in the meantime."""
     with database.writing() as connection:
+        take_turns(connection)
         _drop(connection, [version])
         for table in (schema.model_examples, schema.model_sources):
             others = [column for column in table.c if column.name != "version"]
@@ -156,6 +146,44 @@ def content_of(entry: MinedExample, salt: bytes) -> str:
         if EASY not in label.get("votes", ())
     )
     return hashlib.blake2b(SEPARATOR.join(parts).encode("utf-8", "replace"), key=salt, digest_size=10).hexdigest()
+
+
+def _last_deletion(connection: Connection) -> int:
+    return int(connection.execute(select(func.max(schema.deletions.c.id))).scalar() or 0)
+
+
+def _load(connection: Connection, split: str | None) -> list[MinedExample]:
+    table, sources = schema.examples, schema.example_sources
+    query = select(table).order_by(table.c.id)
+    if split is not None:
+        query = query.where(table.c.split == split)
+    rows = connection.execute(query).all()
+    by_example: dict[str, set[tuple[str, str]]] = {}
+    for row in connection.execute(select(sources)):
+        by_example.setdefault(row.example_id, set()).add((row.kind, row.source))
+    return [
+        MinedExample(
+            example_of(json.loads(row.record), f"example {row.id}", row.id),
+            row.tenant,
+            row.split,
+            json.loads(row.provenance),
+            frozenset(by_example.get(row.id, ())),
+        )
+        for row in rows
+    ]
+
+
+def _record_training(connection: Connection, version: str, given: Sequence[MinedExample], salt: bytes) -> None:
+    rows = [{"version": version, "example_id": entry.example.id, "content": content_of(entry, salt)} for entry in given]
+    sources = [
+        {"version": version, "example_id": entry.example.id, "kind": kind, "source": source}
+        for entry in given
+        for kind, source in sorted(entry.sources)
+    ]
+    if rows:
+        connection.execute(schema.model_examples.insert(), rows)
+    if sources:
+        connection.execute(schema.model_sources.insert(), sources)
 
 
 def _drop(connection: Connection, versions: Sequence[str]) -> None:

@@ -29,6 +29,7 @@ from mnemorank.learning.store import EventStore
 from mnemorank.learning.store_note import StoreNote
 
 logger = logging.getLogger(__name__)
+_MININGS = 5
 
 
 class Loop:
@@ -97,8 +98,13 @@ class Loop:
         """
         self.expire()
         rules = self.settings.mining
-        mined = mine(self.store.events(), self.propensities(), rules, lookup)
-        examples.save(self.store.database, mined.examples, "feedback")
+        for _ in range(_MININGS):
+            seen = examples.last_deletion(self.store.database)
+            mined = mine(self.store.events(), self.propensities(), rules, lookup)
+            if examples.save(self.store.database, mined.examples, "feedback", seen):
+                break
+        else:
+            raise InputError(f"mining: something was deleted during each of {_MININGS} attempts; mine again later")
         if golden is not None:
             examples.save(self.store.database, mine_golden(golden, rules.held_out), "golden")
         return mined
@@ -118,20 +124,21 @@ class Loop:
             return self._train(promote, who)
 
     def _train(self, promote: bool, who: str) -> tuple[Run, subprocess.Popen[bytes]]:
-        given = examples.load(self.store.database, TRAIN)
+        found = examples.counts(self.store.database).get(TRAIN, 0)
         least = self.settings.training.least_examples
-        if len(given) < least:
-            raise InputError(f"examples: {len(given)} to train on, at least {least} are needed; gather more feedback")
+        if found < least:
+            raise InputError(f"examples: {found} to train on, at least {least} are needed; gather more feedback")
         parent = self.current()
         run = self.runs.create(
             who=who,
             promote=promote,
             base_version=parent.name,
-            examples=len(given),
+            examples=found,
             settings=settings_to_table(self.settings),
         )
-        examples.record_training(self.store.database, f"run:{run.id}", given)
+        given = examples.load_for_training(self.store.database, f"run:{run.id}", TRAIN)
         examples.write_with_provenance(given, self.runs.folder(run.id) / FEEDBACK)
+        run = self.runs.update(run.id, examples=len(given))
         return run, self._start(run)
 
     def recover(self) -> Run | None:
@@ -177,6 +184,7 @@ class Loop:
 
         :param force: promote whatever the gate said; the history says so.
         """
+        self.registry.version(name)  # what does not exist is told as such
         said = self.last_decision(name)
         if not force and not (said and said["promote"]):
             reasons = "; ".join(c["reason"] for c in said["checks"] if not c["passed"]) if said else "not evaluated yet"
@@ -266,8 +274,9 @@ class Loop:
         return done
 
     def expire(self) -> deletion.Deletion:
-        """Delete what is older than `privacy.retention_days`."""
+        """Delete what is older than `privacy.retention_days`, and what an earlier deletion left in SQLite's log."""
         done = deletion.expire(self.store)
+        self.store.database.forget_log()
         self.runs.forget(set(done.example_ids))
         return done
 

@@ -45,6 +45,10 @@ def restore(model: Path, folder: Path) -> Path:
     if artefact.manifest.family != "onnx" or config.get("model_type") != "bert":
         raise ArtefactError(f"{model}: torch weights can be restored from BERT models in ONNX only")
     found = read_weights(artefact.file("model.onnx", "onnx/model.onnx"), config)
+    if not _reads_types(artefact.path):
+        # Exported from a model that was trained without segment ids: they must not matter in training either.
+        types = found.tables["token_type_embeddings"]
+        found.tables["token_type_embeddings"] = np.tile(types[:1], (len(types), 1))
     models = [_model(config, _state(found, config, variant)) for variant in _variants(found, config)]
     errors = [_difference(torch_model, artefact.path) for torch_model in models]
     best = int(np.argmin(errors))
@@ -147,21 +151,39 @@ def _model(config: dict[str, Any], state: dict[str, Floats]) -> Any:
 
 def _difference(torch_model: Any, model: Path) -> float:
     """How far the two score apart, relative to how far the scores of different pairs lie apart."""
-    import onnxruntime
     import torch
 
-    onnx_file = next(path for path in (model / "model.onnx", model / "onnx" / "model.onnx") if path.is_file())
-    session = onnxruntime.InferenceSession(str(onnx_file), providers=["CPUExecutionProvider"])
-    wanted = {entry.name for entry in session.get_inputs()}
+    session = _session(model)
     theirs, ours = [], []
     for ids, types in _pairs(model, torch_model.config):
         feed = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": types}
-        (logits, *_) = session.run(None, {name: feed[name] for name in wanted})
-        theirs.append(float(np.ravel(logits)[0]))
+        theirs.append(_logit(session, feed))
         with torch.no_grad():
             ours.append(float(torch_model(**{name: torch.from_numpy(value) for name, value in feed.items()}).logits))
     spread = max(float(np.std(theirs)), 1e-6)
     return float(np.sqrt(np.mean(np.square(np.array(ours) - np.array(theirs))))) / spread
+
+
+def _reads_types(model: Path) -> bool:
+    """Whether the graph makes use of segment ids."""
+    ids = np.arange(8, dtype=np.int64)[None]
+    feed = {"input_ids": ids, "attention_mask": np.ones_like(ids)}
+    session = _session(model)
+    first, second = (_logit(session, {**feed, "token_type_ids": np.full_like(ids, kind)}) for kind in (0, 1))
+    return first != second
+
+
+def _session(model: Path) -> Any:
+    import onnxruntime
+
+    onnx_file = next(path for path in (model / "model.onnx", model / "onnx" / "model.onnx") if path.is_file())
+    return onnxruntime.InferenceSession(str(onnx_file), providers=["CPUExecutionProvider"])
+
+
+def _logit(session: Any, feed: dict[str, Ids]) -> float:
+    wanted = {entry.name for entry in session.get_inputs()}
+    (logits, *_) = session.run(None, {name: value for name, value in feed.items() if name in wanted})
+    return float(np.ravel(logits)[0])
 
 
 def _pairs(model: Path, config: Any) -> Iterator[tuple[Ids, Ids]]:

@@ -119,7 +119,7 @@ class Runs:
 
     @contextmanager
     def one_at_a_time(self) -> Iterator[None]:
-        """Two processes that want to begin a run do so one after the other."""
+        """Two processes that want to begin a run do so one after the other; `forget` waits until one has begun."""
         with (self.root / ".lock").open("w") as stream:
             fcntl.flock(stream, fcntl.LOCK_EX)
             yield
@@ -183,7 +183,13 @@ class Runs:
             return _tail(stream).decode("utf-8", "replace").splitlines()[-last:]
 
     def forget(self, example_ids: set[str]) -> None:
-        """Take deleted examples out of the files of all runs."""
+        """Take deleted examples out of the files of all runs, those that are just being written included."""
+        if not example_ids:
+            return
+        with self.one_at_a_time():
+            self._forget(example_ids)
+
+    def _forget(self, example_ids: set[str]) -> None:
         for path in self.root.glob(f"*/{FEEDBACK}"):
             try:
                 # Not `splitlines`: U+2028 and the like stand unescaped in JSON.

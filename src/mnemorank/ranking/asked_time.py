@@ -50,12 +50,23 @@ _MONTH = _any(MONTHS)  # with a capital: "may" and "march" are verbs
 _YEAR = r"(?P<year>(?:19|20)\d\d)\b"
 _DAY = r"(?P<day>\d{1,2})"
 _IGNORING_CASE = re.ASCII | re.IGNORECASE
+_NAME = rf"(?:\d\w*|{_any([*MONTHS, *_WEEKDAYS, *_SEASONS])}|yesterday|today|now|(?:last|this)\b)"
 _BORDER = re.compile(
-    r"\b(?:after|before|between(?:\s+\S+){0,4}|by|prior to|since|than|through|till|to|until|up to)\s+(?:and\s+)?"
+    rf"\b(?:after|before|between(?:\s+\S+){{0,4}}|by|prior to|since|than|through|till|until|up to"
+    rf"|from(?:\s+\S+){{1,6}}\s+to|{_NAME}(?:\s+\w+)?\s+to)\s+(?:and\s+)?"
     r"(?:(?:about|around|at least|the|early|late|mid|(?:beginning|start|middle|end) of)[\s-]+)*$",
     _IGNORING_CASE,
 )
-_UP_TO_ANOTHER = re.compile(r"\s*(?:[-–]\s*\d|(?:to|until|till|through|onwards?)\b)", _IGNORING_CASE)
+# Verbs that end in such a word: "who did I look after last weekend".
+_OF_A_VERB = re.compile(
+    r"\b(?:(?:look|ask|tak|nam)\w*\s+after|(?:stop|drop|com|cam|sw[iu]ng|pass|driv|drov|walk|go|went|stood|stand)\w*\s+by"
+    r"|(?:go|went|gone|going|g[eo]t|look\w*|read\w*|flick\w*|walk\w*|work\w*|liv\w*)\s+through)\s+$",
+    _IGNORING_CASE,
+)
+_UP_TO_ANOTHER = re.compile(
+    rf"\s*(?:[-–]\s*\d|(?:to|through)\s+(?:about\s+|around\s+|the\s+|early\s+|late\s+|mid[\s-]+)*{_NAME}|(?:until|till|onwards?)\b)",
+    _IGNORING_CASE,
+)
 # What makes the number before a unit a part of a longer one.
 _LONGER_NUMBER = re.compile(
     rf"(?:[\d.,-]|\b(?:half|hundred|and|{_any([*_SMALL, *_TENS])})[ -]|\b(?:{_any(list(_DAYS))})s?(?:,| and|, and) )$",
@@ -125,7 +136,7 @@ class AskedTime:
         if memory.occurred_start and memory.occurred_end:
             end = max(end, _days(memory.occurred_end)[1])
         apart = max(self.start - end + 1, first - self.end + 1, 0)
-        if apart == 0 and end - first > 4 * (self.end - self.start + self.slack):
+        if end - first > 4 * (self.end - self.start + self.slack):
             return 0.0
         return float(np.exp(-apart / self.slack))
 
@@ -162,8 +173,10 @@ def _matches(query: str) -> Iterator[tuple[str, re.Match[str]]]:
                 continue
             taken.append(match.span())
             before = query[max(0, match.start() - 80) : match.start()]
-            is_border = _BORDER.search(before) or _UP_TO_ANOTHER.match(query, match.end())
-            if not is_border and not (kind == "ago" and _LONGER_NUMBER.search(before)):
+            is_border = _BORDER.search(before) and not _OF_A_VERB.search(before)
+            if is_border or _UP_TO_ANOTHER.match(query, match.end()):
+                continue
+            if not (kind == "ago" and _LONGER_NUMBER.search(before)):
                 yield kind, match
 
 

@@ -10,6 +10,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from mnemorank.checks import check_number
 from mnemorank.errors import InputError
 from mnemorank.memory import Memory
 from mnemorank.moment import Moment
@@ -57,19 +58,17 @@ class Fusion:
         if self.first_stage_method not in (None, "score", "rank"):
             raise InputError(f"first_stage_method: expected score or rank, got {self.first_stage_method!r}")
         for name in ("recency_days", "half_life_days"):
-            if not getattr(self, name) > 0:
+            check_number(name, getattr(self, name), 0)
+            if not getattr(self, name):
                 raise InputError(f"{name}: expected a number above 0, got {getattr(self, name)!r}")
         for name in ("recency_weight", "temporal_weight", "proof_weight", "trust_weight"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise InputError(f"{name}: expected a number from 0 to 1, got {getattr(self, name)!r}")
+            check_number(name, getattr(self, name), 0, 1)
         for name in ("first_stage_weight", "link_weight", "asked_time_weight"):
-            value = getattr(self, name)
-            if value is not None and not 0 <= value < np.inf:
-                raise InputError(f"{name}: expected a number from 0, got {value!r}")
+            if getattr(self, name) is not None:
+                check_number(name, getattr(self, name), 0)
         for name in ("occasion_weight", "closer_weight"):
-            value = getattr(self, name)
-            if value is not None and not 0 <= value <= 1:
-                raise InputError(f"{name}: expected a number from 0 to 1, got {value!r}")
+            if getattr(self, name) is not None:
+                check_number(name, getattr(self, name), 0, 1)
 
 
 def evidence(first_stage: Floats, weight: float, method: str = "score") -> Floats:
@@ -142,7 +141,8 @@ def recency(memory: Memory, fusion: Fusion, now: Moment) -> float:
 
 
 def temporal(memory: Memory, asked: tuple[Moment, Moment], now: Moment) -> float:
-    """1 where the memory holds in the middle of the asked range, falling to 0 at its edges.
+    """1 where the memory holds in the middle of the asked range, ½ at its edges, which is neutral, and falling to 0
+    as far again outside. (R0's own falls to 0 at the edges: what holds on the range's first day would be lowered.)
 
     A memory that spans time counts by its nearest day; one that is still true spans until now.
     """
@@ -156,7 +156,7 @@ def temporal(memory: Memory, asked: tuple[Moment, Moment], now: Moment) -> float
     else:
         finish = max(now.end, begin) if memory.is_ongoing and not memory.is_event else memory.date.end
     nearest = min(max(middle, begin), finish)
-    return 1 - min(abs(nearest - middle) / half, 1.0)
+    return 1 - min(abs(nearest - middle) / (2 * half), 1.0)
 
 
 def proof(count: int | None) -> float:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from heapq import heappop, heappush
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mnemorank.checks import check_number
 from mnemorank.errors import InputError
 from mnemorank.memory import Memory
 from mnemorank.ranking.lexical import jaccard, word_cosine
@@ -39,13 +41,15 @@ class Selection:
 
     def __post_init__(self) -> None:
         for name in ("floor", "diversity", "replace_only"):
-            value = getattr(self, name)
-            if value is not None and not 0 <= value <= 1:
-                raise InputError(f"{name}: expected a number from 0 to 1, got {value!r}")
-        if not 0 <= self.tie_margin <= 1:
-            raise InputError(f"tie_margin: expected a number from 0 to 1, got {self.tie_margin!r}")
-        if self.token_budget is not None and self.token_budget < 1:
-            raise InputError(f"token_budget: expected a whole number from 1, got {self.token_budget!r}")
+            if getattr(self, name) is not None:
+                check_number(name, getattr(self, name), 0, 1)
+        check_number("tie_margin", self.tie_margin, 0, 1)
+        if self.token_budget is not None:
+            check_number("token_budget", self.token_budget, 1, whole=True)
+        if self.replace_only is not None and self.diversity not in (None, 1):
+            raise InputError(
+                "replace_only: keeps the first stage's choice, which diversity would change; leave one out"
+            )
 
 
 def newer_first_among_ties(
@@ -62,13 +66,28 @@ def newer_first_among_ties(
 
 
 def _newer_first(run: Sequence[int], memories: Sequence[Memory]) -> list[int]:
-    """Insertion sort: dates of different precision are only partly ordered, which `sorted` cannot take."""
-    result: list[int] = []
-    for item in run:
-        place = len(result)
-        while place and memories[item].is_newer_than(memories[result[place - 1]]):
-            place -= 1
-        result.insert(place, item)
+    """The dated ones, each after all that are certainly newer, else as they were; the others keep their places.
+
+    Dates of different precision are only partly ordered, which `sorted` cannot take. One whose end is after every
+    start that is left has nothing newer to wait for.
+    """
+    dated = [(place, date) for place, item in enumerate(run) if (date := memories[item].date) is not None]
+    if len(dated) < 2:
+        return list(run)
+    waiting = sorted(dated, key=lambda one: (one[1].end, one[1].start))
+    starts = sorted(dated, key=lambda one: one[1].start)
+    free: list[int] = []
+    taken: set[int] = set()
+    result = list(run)
+    for slot, _ in dated:
+        while starts[-1][0] in taken:
+            starts.pop()
+        latest = starts[-1][1]
+        while waiting and not waiting[-1][1].is_before(latest):
+            heappush(free, waiting.pop()[0])
+        place = heappop(free)
+        taken.add(place)
+        result[slot] = run[place]
     return result
 
 
@@ -127,7 +146,8 @@ def replace_one(
     The rest follows in the reranked order.
     """
     kept = list(first_stage_order[:top_k])
-    outside = [item for item in order if item not in set(kept)]
+    chosen = set(kept)
+    outside = [item for item in order if item not in chosen]
     if kept and outside:
         weakest = min(kept, key=lambda item: scores[item])
         if scores[outside[0]] - scores[weakest] > margin:

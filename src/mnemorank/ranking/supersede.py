@@ -10,6 +10,7 @@ from itertools import combinations
 from typing import Literal
 
 from mnemorank.memory import Memory
+from mnemorank.memory_values import is_missing
 from mnemorank.moment import Moment
 from mnemorank.ranking.lexical import jaccard, word_cosine
 from mnemorank.ranking.rivals import Claim, are_rivals
@@ -53,7 +54,7 @@ def asks_for_the_past(query: str) -> bool:
 
 def not_begun(memories: Sequence[Memory], as_of: Moment | None) -> frozenset[int]:
     """Positions of the memories that began after the asked date; none where none is asked."""
-    return frozenset(i for i, m in enumerate(memories) if as_of and m.date and as_of.end <= m.date.start)
+    return frozenset(i for i, m in enumerate(memories) if as_of and m.begun and as_of.is_before(m.begun))
 
 
 def find_superseded(
@@ -72,12 +73,19 @@ def find_superseded(
     """
     future = not_begun(memories, as_of)
     known = [i for i in (range(len(memories)) if among is None else among) if i not in future]
-    # What is stated is sure, then what has a key: of two reasons for one pair the later update stands.
-    pairs = _matching_pairs(memories, known) | _named_pairs(memories, known)
+    named = _named_pairs(memories, known)
+    # What is stated is sure: no date and no likeness says otherwise of the same two, or of what has a stated successor.
+    replaced = {older for older, _ in named}
+    guessed = {
+        pair: why
+        for pair, why in _matching_pairs(memories, known).items()
+        if pair[0] not in replaced and pair[::-1] not in named
+    }
+    pairs = named | guessed
     newest: dict[int, int] = {}
     for older, newer in pairs:
         best = newest.get(older)
-        if best is None or memories[newer].is_newer_than(memories[best]):
+        if best is None or _began_later(memories[newer], memories[best]):
             newest[older] = newer
     newest = _without_circles(newest)
     return Supersession(newest, future, {older: pairs[older, newer] for older, newer in newest.items()})
@@ -133,15 +141,17 @@ def drop(order: Sequence[int], found: Supersession) -> list[int]:
 
 
 def _named_pairs(memories: Sequence[Memory], known: Sequence[int]) -> dict[tuple[int, int], Reason]:
-    by_id = {memories[i].id: i for i in known if memories[i].id is not None}
+    by_id: dict[str | None, list[int]] = defaultdict(list)  # a pool of two retrievers may hold a memory twice
+    for i in known:
+        by_id[memories[i].id].append(i)
     pairs: dict[tuple[int, int], Reason] = {}
     for i in known:
         for name, is_newer in (("supersedes", True), ("superseded_by", False)):
             stated = memories[i].metadata.get(name)
             for other in stated if isinstance(stated, (list, tuple)) else [stated]:
-                j = by_id.get(str(other)) if other is not None else None
-                if j is not None and j != i:
-                    pairs[(j, i) if is_newer else (i, j)] = "stated"
+                for j in () if is_missing(other) else by_id.get(str(other), ()):
+                    if j != i:
+                        pairs[(j, i) if is_newer else (i, j)] = "stated"
     return pairs
 
 
@@ -153,16 +163,21 @@ def _matching_pairs(memories: Sequence[Memory], known: Sequence[int]) -> dict[tu
         memory = memories[i]
         if memory.is_event or memory.date is None:
             continue
-        if memory.metadata.get("key"):
+        if not is_missing(memory.metadata.get("key")):
             keyed[str(memory.metadata["key"])].append(i)
         elif memory.is_state and (memory.occurred_start is not None or _is_noted_fact(memory)):
             bags[i] = Counter(terms(memory.text[:2000]))
     pairs: list[tuple[int, int, Reason]] = [(a, b, "alike") for a, b in _alike(memories, bags)]
     for group in keyed.values():
-        newest = max(group, key=lambda i: (memories[i].date or _NEVER).start)
+        newest = max(group, key=lambda i: (memories[i].begun or _NEVER).start)
         pairs += [(i, newest, "key") for i in group if i != newest]
-    ordered = ((a, b, why) if memories[b].is_newer_than(memories[a]) else (b, a, why) for a, b, why in pairs)
-    return {(older, newer): why for older, newer, why in ordered if memories[newer].is_newer_than(memories[older])}
+    ordered = ((a, b, why) if _began_later(memories[b], memories[a]) else (b, a, why) for a, b, why in pairs)
+    return {(older, newer): why for older, newer, why in ordered if _began_later(memories[newer], memories[older])}
+
+
+def _began_later(newer: Memory, older: Memory) -> bool:
+    """True only where it is certain; what is known by its end alone began at some time before."""
+    return newer.begun is not None and older.date is not None and older.date.is_before(newer.begun)
 
 
 def _is_noted_fact(memory: Memory) -> bool:

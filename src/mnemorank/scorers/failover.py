@@ -154,13 +154,17 @@ class _Link:
             raise ScorerError(f"{self.name}: left alone after failures, the last of them: {self.last_error}")
         own = None if self.timeout is None else time.monotonic() + self.timeout
         limit = min((each for each in (own, request.deadline) if each is not None), default=None)
+        hurry = None if limit == own else limit  # the caller's, which is not the model's fault
         try:
             scored = self._call(request, limit)
         except InputError:  # a query that is too long for this model may fit the next
             self.breaker.withdrew()
             raise
         except ScorerError as error:
-            self._fail(str(error))
+            if hurry is not None and time.monotonic() >= hurry:
+                self.breaker.withdrew()
+            else:
+                self._fail(str(error))
             raise
         except Exception as error:  # whatever a model of the user's own raises, the chain goes on
             self._fail(f"{self.name}: {type(error).__name__}: {error}")
@@ -168,10 +172,10 @@ class _Link:
         unscored = request.unscored(scored)
         if not unscored:
             self._succeed()
-        elif limit is not None and limit == own:
+        elif limit is not None and hurry is None:
             self._fail(f"{self.name}: {unscored} of {len(request.memories)} memories were not scored in time")
         else:
-            self.breaker.withdrew()  # the caller's hurry is not the model's fault
+            self.breaker.withdrew()
         return scored
 
     def _call(self, request: _Request, limit: float | None) -> Scored:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import http.client
+import io
 import json
+import socket
 import ssl
 import threading
 import time
 import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 from urllib.parse import SplitResult
 
@@ -67,9 +70,9 @@ class HttpClient:
         try:
             _limit(connection, deadline)
             connection.request("POST", self._target, content, dict(headers))
-            _limit(connection, deadline)
+            connection.response_class = partial(_Response, deadline=deadline)  # type: ignore[assignment]
             response = connection.getresponse()
-            answer = Answer(response.status, dict(response.headers.items()), _read(connection, response, deadline))
+            answer = Answer(response.status, dict(response.headers.items()), _read(response))
         except TimeoutError:
             connection.close()
             raise Unreachable("no answer in time") from None
@@ -111,24 +114,50 @@ class _Stale(Exception):  # noqa: N818
     """A kept connection turned out to be closed."""
 
 
+class _Response(http.client.HTTPResponse):
+    """A response that is read until the deadline, head and body, however slowly its bytes come."""
+
+    def __init__(self, sock: socket.socket, *arguments: Any, deadline: float, **options: Any) -> None:
+        super().__init__(sock, *arguments, **options)
+        self.fp = io.BufferedReader(_Punctual(sock, self.fp.detach(), deadline))
+
+
+class _Punctual(io.RawIOBase):
+    """What comes from a socket, each piece of it in the time that is left."""
+
+    def __init__(self, sock: socket.socket, source: io.RawIOBase, deadline: float) -> None:
+        self._sock, self._source, self._deadline = sock, source, deadline
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        self._sock.settimeout(_left(self._deadline))
+        return self._source.readinto(buffer)
+
+    def close(self) -> None:
+        self._source.close()
+        super().close()
+
+
 def _limit(connection: http.client.HTTPConnection, deadline: float) -> None:
+    connection.timeout = _left(deadline)
+    if connection.sock is not None:
+        connection.sock.settimeout(connection.timeout)
+
+
+def _left(deadline: float) -> float:
     left = deadline - time.monotonic()
     if left <= 0:
         raise TimeoutError
-    connection.timeout = left
-    if connection.sock is not None:
-        connection.sock.settimeout(left)
+    return left
 
 
-def _read(connection: http.client.HTTPConnection, response: http.client.HTTPResponse, deadline: float) -> bytes:
-    """The body, piece by piece, so that a trickle of bytes does not outlast the deadline."""
+def _read(response: http.client.HTTPResponse) -> bytes:
+    """The body, piece by piece, so that it is given up where it grows too large."""
     parts: list[bytes] = []
     size = 0
-    while True:
-        _limit(connection, deadline)
-        part = response.read1(_CHUNK)
-        if not part:
-            break
+    while part := response.read1(_CHUNK):
         parts.append(part)
         size += len(part)
         if size > _LARGEST_ANSWER:

@@ -105,13 +105,14 @@ class BatchingScorer(CountingScorer):
         if not passages:
             return np.zeros(0)
         ticket = current_ticket.get() or Ticket()
-        is_admitted = ticket.pairs > 0
         lengths = self._count(ticket, query, passages)
         last = deadline if deadline is not None else ticket.deadline
         pairs = [Pair(query, passage, instruction) for passage in passages]
         job = Job(pairs, lengths, deadline=last, in_order=deadline is not None)
         with ticket.cancellable(job.stop):
-            self._queue.put(job, is_admitted=is_admitted)
+            with ticket.admission:
+                self._queue.put(job, is_admitted=ticket.is_admitted)
+                ticket.is_admitted = True
             try:
                 job.done.wait(None if last is None else max(last - time.monotonic(), 0.0))
             finally:

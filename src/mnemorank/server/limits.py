@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeAlias
 
-from mnemorank.memory import ALIASES
+from mnemorank.memory import ALIASES, Memory
+from mnemorank.memory_records import HOLDERS
 from mnemorank.server.errors import Problem
 from mnemorank.server.settings import Settings
 
 LONGEST_NAME = 256
+_Records: TypeAlias = dict[tuple[str, ...], dict[str, Any]]
+# Lists under these names are read as one string.
+_JOINED = (*ALIASES["context"], *ALIASES["entities"])
 
 
 def check_query(query: str, settings: Settings, field: str = "query") -> None:
@@ -60,13 +64,76 @@ def check_count(count: int, settings: Settings, field: str) -> None:
         )
 
 
-def check_id(memory: Mapping[str, Any], position: int, text_field: str | None) -> None:
-    """An id that feedback could not name is of no use."""
-    key = next((key for key in ALIASES["id"] if memory.get(key) is not None), None)
-    if key is None or key == text_field or not isinstance(memory[key], (str, int)):
+def check_memory(memory: str | dict[str, Any], position: int, text_field: str | None, settings: Settings) -> None:
+    """Every string of a memory has a document's limit, since its text may stand anywhere, and its id has its own."""
+    name = f"memories.{position}"
+    for path, text in _texts(memory, name):
+        _check_size(len(text), path, settings)
+    if isinstance(memory, str):
         return
-    length = len(str(memory[key]))
-    if length > LONGEST_NAME:
-        field = f"memories.{position}.{key}"
-        message = f"{field}: has {length} characters, more than the {LONGEST_NAME} of an id"
+    records = _records(memory, text_field)
+    for place, record in records.items():
+        for field in _JOINED:
+            if isinstance(record.get(field), list):
+                size = sum(len(text) for _, text in _texts(record[field], field))
+                _check_size(size, (name, *place, field), settings)
+    _check_id(memory, records, position, text_field)
+
+
+def _check_size(size: int, path: Sequence[object], settings: Settings) -> None:
+    if size > settings.max_document_chars:
+        field = ".".join(map(str, path))
+        message = f"{field}: has {size} characters, more than max_document_chars = {settings.max_document_chars}"
         raise Problem(422, "limit", message, field=field)
+
+
+def _check_id(memory: dict[str, Any], records: _Records, position: int, text_field: str | None) -> None:
+    """An id that feedback could not name is of no use."""
+    long = {
+        str(record[key]): (*place, key)
+        for place, record in records.items()
+        for key in ALIASES["id"]
+        if isinstance(record.get(key), (str, int)) and len(str(record[key])) > LONGEST_NAME
+    }
+    if not long:
+        return
+    # Only reading the memory tells whether it is the id: it may be the text, or something else of its metadata.
+    read = Memory.of(memory, field=text_field, where=f"memory {position}", on_error="skip", report=lambda _: None)
+    if read.id in long:
+        field = ".".join(("memories", str(position), *long[read.id]))
+        message = f"{field}: has {len(read.id)} characters, more than the {LONGEST_NAME} of an id"
+        raise Problem(422, "limit", message, field=field)
+
+
+def _records(memory: dict[str, Any], text_field: str | None) -> _Records:
+    """Where a memory's fields may stand: in itself, in what holds a hit's record, and beside the text; by place."""
+    beside = tuple((text_field or "").split(".")[:-1])
+    found: _Records = {}
+    for place in ((), *((name,) for name in HOLDERS), beside):
+        record: Any = memory
+        for key in place:
+            record = record.get(key) if isinstance(record, dict) else None
+        if isinstance(record, dict):
+            found[place] = record
+    return found
+
+
+def _texts(value: object, name: str) -> Iterator[tuple[Sequence[object], str]]:
+    """All strings in a value with their paths, each of which holds until the next is asked for.
+
+    In a loop, since a body may be nested more deeply than calls may.
+    """
+    path: list[object] = []
+    levels: list[Iterator[tuple[object, object]]] = [iter([(name, value)])]
+    while levels:
+        for key, part in levels[-1]:
+            path.append(key)
+            if isinstance(part, str):
+                yield path, part
+            elif isinstance(part, (dict, list)):
+                levels.append(iter(part.items() if isinstance(part, dict) else enumerate(part)))
+                break
+            path.pop()
+        else:
+            levels.pop()
+            del path[-1:]

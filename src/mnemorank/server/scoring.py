@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from contextvars import copy_context
 from dataclasses import dataclass
 
@@ -15,6 +15,8 @@ from mnemorank.model import Model
 from mnemorank.ranking.calibrate import logit, model_odds, sigmoid
 from mnemorank.server.engine import Answer, Engine
 from mnemorank.server.limits import check_documents, check_instruction, check_query
+from mnemorank.server.punctual import punctual
+from mnemorank.server.ticket import current_ticket
 
 _EMPTY_LOGIT = float(logit(np.zeros(1))[0])
 _AT_ONCE = 16
@@ -59,7 +61,7 @@ async def judge(
     _note_query(request, query)
     return await engine.run(
         request,
-        lambda served: judge_with(served.model, query, texts, instruction, max_tokens),
+        lambda served: judge_with(punctual(served.model), query, texts, instruction, max_tokens),
         engine.deadline(request),
     )
 
@@ -90,19 +92,34 @@ async def judge_pairs(
         return judge_with(model, query, [pairs[i][1] for i in by_query[query]], instruction, max_tokens)
 
     def score_all(model: Model) -> Judged:
+        for query in by_query:  # one that is too long is told before anything is scored
+            model.scorer.room(query, instruction)
         with ThreadPoolExecutor(min(len(by_query), _AT_ONCE)) as pool:
-            work = [(positions, pool.submit(copy_context().run, score_one, model, query))
-                    for query, positions in by_query.items()]  # fmt: skip
-            placed = {
-                position: (judged.relevance[i], judged.logits[i], judged.matched[i])
-                for positions, future in work
-                for judged in (future.result(),)
-                for i, position in enumerate(positions)
-            }
+            work = [pool.submit(copy_context().run, score_one, model, query) for query in by_query]
+            _wait(work)
+        placed = {
+            position: (judged.relevance[i], judged.logits[i], judged.matched[i])
+            for positions, judged in zip(by_query.values(), (future.result() for future in work), strict=True)
+            for i, position in enumerate(positions)
+        }
         relevance, logits, matched = zip(*(placed[position] for position in range(len(pairs))), strict=True)
         return Judged(list(relevance), list(logits), list(matched))
 
-    return await engine.run(request, lambda served: score_all(served.model), engine.deadline(request))
+    return await engine.run(request, lambda served: score_all(punctual(served.model)), engine.deadline(request))
+
+
+def _wait(work: Sequence[Future[Judged]]) -> None:
+    """Wait for the parts of a request; once one fails, nobody needs the others, and they are given up."""
+    done, _ = wait(work, return_when=FIRST_EXCEPTION)
+    error = next((error for future in work if future in done and (error := future.exception())), None)
+    if error is None:
+        return
+    for future in work:
+        future.cancel()
+    ticket = current_ticket.get()
+    if ticket is not None:
+        ticket.cancel()
+    raise error
 
 
 def judge_with(

@@ -12,7 +12,10 @@ from mnemorank.server.errors import RequestCancelledError
 
 
 class Ticket:
-    """:param deadline: a `time.monotonic()` value after which nobody wants the answer."""
+    """:param deadline: a `time.monotonic()` value after which nobody wants the answer.
+
+    `is_admitted` once a queue took some of its pairs, so that the rest are not refused; held under `admission`.
+    """
 
     def __init__(self, deadline: float | None = None) -> None:
         self.deadline = deadline
@@ -21,6 +24,8 @@ class Ticket:
         self.tokens = 0
         self.queue_seconds = 0.0
         self.inference_seconds = 0.0
+        self.is_admitted = False
+        self.admission = threading.Lock()
         self._lock = threading.Lock()
         self._cancelled = False
         self._stops: list[Callable[[], None]] = []

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from torch.utils.data import Dataset, Sampler
 
+from mnemorank.errors import InputError
 from mnemorank.scorers.base import Pair
 from mnemorank.scorers.inputs import Input, InputWriter
 from mnemorank.training.examples import ReadyList
@@ -85,6 +86,24 @@ def choose(labels: Sequence[float], drawing: Lists, rng: random.Random) -> list[
     for pool, most in ((positives, drawing.positives), (negatives, drawing.negatives)):
         drawn += pool if most is None or most >= len(pool) else rng.sample(pool, most)
     return sorted(drawn)
+
+
+def check_draws(lists: Sequence[Sequence[float]], drawing: Lists) -> None:
+    """Stop where no draw can hold two labels to set against each other.
+
+    :param lists: the labels of each.
+    """
+
+    def can_differ(labels: Sequence[float]) -> bool:
+        relevant = {label for label in labels if label > 0}
+        against_wrong = bool(relevant) and len(relevant) < len(set(labels)) and drawing.negatives != 0
+        return against_wrong or (len(relevant) > 1 and drawing.positives != 1)
+
+    if not any(can_differ(labels) for labels in lists):
+        raise InputError(
+            f"lists: with positives = {drawing.positives} and negatives = {drawing.negatives} all that is drawn of a "
+            "list has the same label; there is nothing to learn"
+        )
 
 
 class Batches(Sampler[list[Draw]]):

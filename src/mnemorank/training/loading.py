@@ -51,6 +51,7 @@ def parse_recipe(table: Mapping[str, Any], where: str = "recipe", name: str | No
         for key in ("data", "loss"):
             if not getattr(stage, key):
                 raise InputError(f"{where}: {key}: is required: at least one [[{key}]] for stage {i + 1}")
+        _check_names(stage.data, where)
     return recipe
 
 
@@ -86,6 +87,19 @@ def _check_shared(shared: Mapping[str, Any], where: str) -> None:
             read_table(kind, table, f"{where}: {key}[{i}]")
     read_table(Lists, shared.get("lists", {}), f"{where}: lists")
     read_table(FeatureNoise, shared.get("features", {}), f"{where}: features")
+
+
+def _check_names(sources: Sequence[Source], where: str) -> None:
+    """A stage knows its lists by their source's name: two of one name cannot be read differently."""
+    first: dict[str, Source] = {}
+    for i, source in enumerate(sources):
+        other = first.setdefault(source.shown_name, source)
+        for key in ("hidden", "contradictions"):
+            if getattr(source, key) != getattr(other, key):
+                raise InputError(
+                    f"{where}: data[{i}].{key}: differs from that of another source called {source.shown_name!r}; "
+                    "give each a name of its own"
+                )
 
 
 def _changed(table: Mapping[str, Any], change: str) -> dict[str, Any]:

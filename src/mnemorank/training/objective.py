@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from mnemorank.data.distill import teacher_score
 from mnemorank.data.records import Candidate
+from mnemorank.errors import InputError
 from mnemorank.training.batches import DrawnList
 from mnemorank.training.losses import Loss, ScoredLists, losses
 from mnemorank.training.network import Network
@@ -22,6 +23,9 @@ _RANKING = ("margin", "softmax", "lambda", "listnet", "margin-mse")
 
 def check_losses(tables: Sequence[LossTable], where: str = "loss") -> list[tuple[Loss, float, Any]]:
     """Look the losses up and read their options; errors name the key."""
+    for i, table in enumerate(tables):
+        if table.name in [other.name for other in tables[:i]]:
+            raise InputError(f"{where}[{i}].name: {table.name} is named twice; name it once, with a weight")
     return [
         (
             losses[table.name],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import replace
 
 from mnemorank.data.benchmarks import loaders
@@ -11,6 +12,7 @@ from mnemorank.data.negatives import Mining, open_retriever
 from mnemorank.data.records import Example
 from mnemorank.errors import InputError
 from mnemorank.evaluation.measures import Judged
+from mnemorank.training.batches import check_draws
 from mnemorank.training.examples import check_labels, check_teaching, teaches, without_contradictions
 from mnemorank.training.objective import check_candidates, ranks_only
 from mnemorank.training.recipe import Recipe, Source, Stage
@@ -26,7 +28,7 @@ def check_data(recipe: Recipe) -> None:
         for source in stage.data:
             if source.negatives is not None:
                 open_retriever(Mining.of(source.negatives, f"{source.path}: negatives").retriever)
-        read_as = stage.data, stage.loss
+        read_as = stage.data, stage.loss, stage.lists
         if read_as not in seen:
             _check_stage(stage, recipe)
         seen.append(read_as)
@@ -34,7 +36,7 @@ def check_data(recipe: Recipe) -> None:
 
 def stage_examples(stage: Stage, recipe: Recipe) -> list[Example]:
     """The examples of a stage, without what a source with `contradictions = "drop"` calls wrong and any calls right."""
-    dropping = {source.name or source.path.name for source in stage.data if source.contradictions == "drop"}
+    dropping = {source.shown_name for source in stage.data if source.contradictions == "drop"}
     return without_contradictions(load_mix(stage.data, recipe.seed), recipe.model.format, dropping)
 
 
@@ -47,6 +49,9 @@ def _check_stage(stage: Stage, recipe: Recipe) -> None:
     if not is_mined:
         filled = [own for own in filled if teaches([c.label for c in own], ranking=ranks_only(stage.loss))]
         check_teaching([[c.label for c in own] for own in filled])
+    if ranks_only(stage.loss):
+        mined = [0.0] if is_mined else []
+        check_draws([[c.label for c in own] + mined for own in filled], stage.lists)
     check_candidates([c for own in filled for c in own], stage.loss)
 
 
@@ -55,11 +60,17 @@ def dev_examples(recipe: Recipe) -> list[Example]:
     if not recipe.dev.data:
         return []
     examples = [example for source in recipe.dev.data for example in _dev_source(source, recipe.seed)]
-    if not any(Judged.of(example).is_ranked for example in examples):
-        raise InputError("dev.data: no candidate is relevant; there is nothing to measure by")
+    check_dev(examples)
     if recipe.dev.limit and len(examples) > recipe.dev.limit:
         examples = random.Random(recipe.seed).sample(examples, recipe.dev.limit)
+        check_dev(examples, f" to the {recipe.dev.limit} questions drawn: dev.limit")
     return examples
+
+
+def check_dev(examples: Sequence[Example], of_which: str = "") -> None:
+    """Stop where no dev question has an answer: the mean over none is not a number."""
+    if not any(Judged.of(example).is_ranked for example in examples):
+        raise InputError(f"dev.data: no candidate is relevant{of_which}; there is nothing to measure by")
 
 
 def _dev_source(source: Source, seed: int) -> list[Example]:

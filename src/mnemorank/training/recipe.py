@@ -12,7 +12,7 @@ from mnemorank.data.mixing import CONTRADICTIONS
 from mnemorank.data.negatives import Mining
 from mnemorank.errors import InputError
 from mnemorank.formats import formats
-from mnemorank.manifest import Calibration, FirstStage, Windows
+from mnemorank.manifest import CHECKS, Calibration, FirstStage, Windows
 from mnemorank.templates import templates
 from mnemorank.training.tables import at_least, between, file_name, one_of, positive, read_table
 
@@ -50,6 +50,10 @@ class Source:
     contradictions: str = "error"
     hidden: float = 0.0
 
+    @property
+    def shown_name(self) -> str:
+        return self.name or self.path.name
+
     def __post_init__(self) -> None:
         positive(self, "weight")
         between(self, "hidden", 0, 0.9)
@@ -59,7 +63,9 @@ class Source:
         one_of(self, "format", ("auto", *loaders))
         between(self, "dev_share", 0, 1)
         if self.negatives is not None:
-            read_table(Mining, self.negatives, "negatives")
+            mining = read_table(Mining, self.negatives, "negatives")
+            expanded = {key: getattr(mining, key) for key in self.negatives}
+            object.__setattr__(self, "negatives", expanded)
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,6 +257,10 @@ class Dev:
         one_of(self, "measure", MEASURES)
         for name in ("every", "patience", "limit"):
             at_least(self, name, 1)
+        for i, source in enumerate(self.data):
+            for name, plain in (("weight", 1.0), ("negatives", None), ("hidden", 0.0)):
+                if getattr(source, name) != plain:
+                    raise InputError(f"data[{i}].{name}: is for training; dev questions are measured as they are, once")
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,11 +280,12 @@ class PipelineTable:
     calibration: Calibration | None = None
 
     def __post_init__(self) -> None:
-        between(self, "link_weight", 0, 1e3)
-        between(self, "asked_time_weight", 0, 1e3)
-        between(self, "occasion_weight", 0, 1)
-        between(self, "closer_weight", 0, 1)
-        between(self, "abstain_below", 0, 1)
+        # As the manifest is read: what it refuses would be trained, and could never be loaded.
+        for key, value in asdict(self).items():
+            parts = {f"{key}.{name}": part for name, part in value.items()} if isinstance(value, dict) else {key: value}
+            for name, part in parts.items():
+                if name in CHECKS and not CHECKS[name][1](part):
+                    raise InputError(f"{name}: expected {CHECKS[name][0]}, got {part!r:.60}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,6 +315,7 @@ class Recipe:
 
     def __post_init__(self) -> None:
         file_name(self, "name")
+        between(self, "seed", 0, 2**32 - 1)
         at_least(self, "threads", 1)
         one_of(self, "precision", PRECISIONS)
         at_least(self, "save_every", 1)

@@ -24,6 +24,7 @@ from mnemorank.training.base import Base, load_base
 from mnemorank.training.card import write_card
 from mnemorank.training.checkpoints import put_weights, trainable, write_whole
 from mnemorank.training.examples import that_fit
+from mnemorank.training.hiding import Hiding
 from mnemorank.training.interruption import stop_on_signals
 from mnemorank.training.measuring import Floats, measure_bm25, measure_model, model_in_training
 from mnemorank.training.network import Network, build_network
@@ -32,12 +33,12 @@ from mnemorank.training.optimizer import freeze, is_fresh
 from mnemorank.training.progress import Report, Say
 from mnemorank.training.quantization import Grid, convert
 from mnemorank.training.quantization import prepare as prepare_quantization
-from mnemorank.training.reading import check_data, dev_examples
+from mnemorank.training.reading import check_data, check_dev, dev_examples
 from mnemorank.training.recipe import PipelineTable, Recipe
 from mnemorank.training.results import Results, calibrate
 from mnemorank.training.run_folder import Run, open_run
 from mnemorank.training.saving import draft_manifest, save_artefact
-from mnemorank.training.stages import Course, run_stages
+from mnemorank.training.stages import Course, hidden_shares, run_stages
 
 _BASE = "base.json"
 
@@ -73,7 +74,11 @@ def train(
     manifest = draft_manifest(recipe, base)
     writer = InputWriter(base.plain_tokenizer(), manifest)
     template = templates[recipe.model.template]
+    for stage in recipe.stage:
+        Hiding(writer.tokenizer, hidden_shares(stage))  # stops here, not at its stage, where there is no mask
     dev = that_fit(dev, writer, say, "dev")
+    if dev:
+        check_dev(dev, f" to the {len(dev)} questions that leave room for a memory: model.max_length")
     if dev and not (run.folder / _BASE).exists():
         say(f"measuring the base on {_extent(dev)}")
         # Before anything is put on it: a base that rounds to INT4 is no longer the base.

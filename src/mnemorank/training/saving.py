@@ -76,6 +76,7 @@ def draft_manifest(recipe: Recipe, base: Base) -> Manifest:
         instruction=recipe.model.instruction,
         score_kind="logit",
         max_length=recipe.model.max_length,
+        windows=recipe.pipeline.windows,
         base=stated,
         quantization=f"qat-{recipe.qat.weights}" if recipe.qat else "none",
     )

@@ -63,7 +63,7 @@ def run_stages(course: Course) -> None:
             load_weights(course.network, done)
             course.notes.append(json.loads(note.read_text(encoding="utf-8")))
             continue
-        course.say(f"{stage.name}: reading {', '.join(source.name or source.path.name for source in stage.data)}")
+        course.say(f"{stage.name}: reading {', '.join(source.shown_name for source in stage.data)}")
         found = stage_examples(stage, course.recipe)
         examples = that_fit(found, course.writer, course.say, stage.name)
         ready = prepare(examples, course.model, ranking=ranks_only(stage.loss))
@@ -84,6 +84,11 @@ def run_stages(course: Course) -> None:
         shutil.rmtree(course.folder / f"{number}-{stage.name}", ignore_errors=True)
 
 
+def hidden_shares(stage: Stage) -> dict[str, float]:
+    """The share of tokens to hide, by source."""
+    return {source.shown_name: source.hidden for source in stage.data}
+
+
 def _run_stage(course: Course, number: int, stage: Stage, ready: ReadyData) -> None:
     seed = course.recipe.seed * 1000 + number
     writer, noise = course.writer, None
@@ -91,14 +96,13 @@ def _run_stage(course: Course, number: int, stage: Stage, ready: ReadyData) -> N
         noise = NoisyFeatures(course.writer.template, stage.features)
         writer = InputWriter(course.writer.tokenizer, course.model.manifest)
         writer.template = noise.template
-    hidden = {source.name or source.path.name: source.hidden for source in stage.data}
     lengths = [entry.length for entry in ready.lists]
     reporting = [Reporting(course.report, number, len(course.recipe.stage), course.measuring)] if course.report else []
     trainer = StageTrainer(
         course.network,
         course.recipe,
         stage,
-        Draws(ready.lists, writer, stage.lists, seed, noise, hidden),
+        Draws(ready.lists, writer, stage.lists, seed, noise, hidden_shares(stage)),
         Batches(lengths, stage.batch_size, seed, sort_by_length=stage.sort_by_length),
         course.folder / f"{number}-{stage.name}",
         measure=(lambda: measure_model(course.model, course.dev).mean(course.recipe.dev.measure))

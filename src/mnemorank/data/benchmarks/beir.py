@@ -32,7 +32,7 @@ def files(folder: Path) -> list[Path]:
 def read(folder: Path) -> Iterator[Example]:
     """The queries that have judgements, in file order, with the first stage's best as candidates.
 
-    Judged documents that the first stage did not find are not added: `missing` counts them.
+    Judged documents that the first stage did not find are not added: `missing` has their labels.
     """
     corpus_path, queries_path, qrels_path, *run_path = files(folder)
     qrels, top = _qrels(qrels_path)
@@ -45,20 +45,18 @@ def read(folder: Path) -> Iterator[Example]:
         raise InputError(f"{qrels_path}: judges none of the queries of {queries_path}")
     run = _read_run(run_path[0]) if run_path else _bm25_run(asked, corpus)
     for name, query in asked.items():
-        judged = qrels[name]
+        judged = {document: label / top for document, label in qrels[name].items()}
         found = sorted(run.get(name, {}).items(), key=lambda entry: -entry[1])[:POOL]
+        kept = {document: score for document, score in found if document in corpus}
         candidates = tuple(
-            Candidate(corpus[document].with_score(score), judged.get(document, 0.0) / top)
-            for document, score in found
-            if document in corpus
+            Candidate(corpus[document].with_score(score), judged.get(document, 0.0)) for document, score in kept.items()
         )
-        relevant = {document for document, label in judged.items() if label > 0}
         yield Example(
             id=name,
             query=query,
             candidates=candidates,
             source=folder.name,
-            missing=len(relevant - {document for document, _ in found}),
+            missing=tuple(label for document, label in judged.items() if label > 0 and document not in kept),
         )
 
 

@@ -27,7 +27,7 @@ def read(path: Path, source: str) -> Iterator[Example]:
             candidates=labelled(memories, (title in supporting for title, _ in paragraphs)),
             source=source,
             kind=record.get("type"),
-            missing=len(supporting - titles),
+            missing=(1.0,) * len(supporting - titles),
         )
 
 

@@ -39,7 +39,7 @@ def read(path: Path) -> Iterator[Example]:
                 source="locomo",
                 kind=CATEGORIES.get(category, f"category {category}"),
                 answerable=answerable,
-                missing=len(evidence - known) if answerable else 0,
+                missing=(1.0,) * len(evidence - known) if answerable else (),
             )
 
 

@@ -7,12 +7,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from mnemorank.data.benchmarks.base import Loader, labelled, loaders
-from mnemorank.data.records import Example, Triplet, read_triplets
+from mnemorank.data.records import Example, Triplet, question_group, read_triplets
 from mnemorank.memory import Memory
 
 
 def read(path: Path) -> Iterator[Example]:
-    """One example a query; memories that occur more than once are one candidate.
+    """One example a query of a group; memories that occur more than once are one candidate. What answers the same
+    words in another group is none: nothing says whether it is right here.
 
     `pairs` keeps what each triplet sets against each other, for pairwise accuracy.
     """
@@ -26,21 +27,27 @@ def read(path: Path) -> Iterator[Example]:
             memories.append(memory)
         return pool[key]
 
-    asked: dict[str, list[tuple[int, int]]] = {}
-    firsts: dict[str, Triplet] = {}
+    asked: dict[tuple[str, str | None], list[tuple[int, int]]] = {}
+    firsts: dict[tuple[str, str | None], Triplet] = {}
+    answers: dict[str, set[int]] = {}
     for triplet in read_triplets(path):
-        firsts.setdefault(triplet.query, triplet)
-        asked.setdefault(triplet.query, []).append((place(triplet.positive), place(triplet.negative)))
-    for number, (query, pairs) in enumerate(asked.items()):
+        key = triplet.query, triplet.group
+        firsts.setdefault(key, triplet)
+        asked.setdefault(key, []).append((place(triplet.positive), place(triplet.negative)))
+        answers.setdefault(triplet.query, set()).add(place(triplet.positive))
+    for number, ((query, group), pairs) in enumerate(asked.items()):
         right = {positive for positive, _ in pairs}
+        left_out = answers[query] - {i for pair in pairs for i in pair}
+        kept = [i for i in range(len(memories)) if i not in left_out]
+        at = {i: position for position, i in enumerate(kept)}
         yield Example(
             id=str(number),
             query=query,
-            candidates=labelled(memories, (i in right for i in range(len(memories)))),
-            group=firsts[query].group or query,
+            candidates=labelled([memories[i] for i in kept], (i in right for i in kept)),
+            group=group or question_group(query),
             source="triplets",
-            kind=firsts[query].kind,
-            pairs=tuple(pairs),
+            kind=firsts[query, group].kind,
+            pairs=tuple((at[positive], at[negative]) for positive, negative in pairs),
         )
 
 

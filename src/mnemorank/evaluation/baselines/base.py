@@ -29,6 +29,12 @@ class Question:
     memories: Sequence[Memory]
     time: Moment | None = None
 
+    @property
+    def now(self) -> Moment:
+        """Its own time; without one, the pool's newest date, so that the result does not change with the day."""
+        dates = [memory.date for memory in self.memories if memory.date]
+        return self.time or max(dates, key=lambda date: date.start, default=Moment(2000))
+
 
 @dataclass(frozen=True, slots=True)
 class Answer:

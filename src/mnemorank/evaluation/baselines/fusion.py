@@ -6,7 +6,6 @@ import numpy as np
 
 from mnemorank.evaluation.baselines import first_stage
 from mnemorank.evaluation.baselines.base import Baseline, Floats, Question, baselines
-from mnemorank.moment import Moment
 from mnemorank.ranking.calibrate import sigmoid
 from mnemorank.ranking.fuse import Fusion, factors, standardised
 
@@ -14,14 +13,8 @@ from mnemorank.ranking.fuse import Fusion, factors, standardised
 def score(question: Question) -> Floats:
     """The first stage's standardised score stands for the model's logit."""
     relevance = sigmoid(standardised(first_stage.score(question)))
-    parts = factors(question.memories, Fusion(recency="linear"), _now(question), None)
+    parts = factors(question.memories, Fusion(recency="linear"), question.now, None)
     return np.asarray(relevance * np.prod(list(parts.values()), axis=0), dtype=np.float64)
-
-
-def _now(question: Question) -> Moment:
-    """The question's time; without one, the pool's newest date, so that the result does not change with the day."""
-    dates = [memory.date for memory in question.memories if memory.date]
-    return question.time or max(dates, key=lambda date: date.start, default=Moment(2000))
 
 
 baselines.add(Baseline("fusion", "R0's fusion alone: first stage, recency and proof, no model", score))

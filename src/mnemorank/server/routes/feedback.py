@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from tempfile import SpooledTemporaryFile
 from typing import Annotated, Any, Literal
 
@@ -11,6 +11,7 @@ from fastapi import Depends, Query, Request
 from fastapi.responses import JSONResponse, StreamingResponse
 from pydantic import ConfigDict, Field
 
+from mnemorank.errors import InputError
 from mnemorank.server.auth import Admin, Caller, requires
 from mnemorank.server.errors import Problem
 from mnemorank.server.routes.native import ERROR_EXAMPLE, Name, NativeShape, Number
@@ -25,6 +26,7 @@ Kind = Literal[
     "click", "thumbs_up", "thumbs_down", "stars", "note", "cited", "used", "ignored", "contradicted"
 ]  # fmt: skip
 MOST_SIGNALS = 1000
+_SCOPES = {"event", "memory", "user", "tenant"}
 EXPORT_IN_MEMORY = 4 * 1024 * 1024
 EXPORT_PART = 64 * 1024
 
@@ -62,25 +64,39 @@ async def feedback(request: Request, body: FeedbackRequest, caller: Giver) -> JS
     store = _store(request)
 
     def work() -> int:
-        from mnemorank.learning.signals import ANONYMOUS, WHOLE_EVENT, Signal
-
-        _check_tenant(store, body.event_id, caller)
+        event = _find(store, body.event_id, caller.tenant)
+        shown = {one.position for one in event.shown}
         given = []
         for number, signal in enumerate(body.signals):
-            position = signal.rank if signal.rank is not None else WHOLE_EVENT
-            if signal.memory_id is not None:
-                position = store.position_of(body.event_id, signal.memory_id)
-                if signal.rank not in (None, position):
-                    field = f"signals.{number}.rank"
-                    said = f"is {signal.rank}, but the memory of memory_id was shown at rank {position}"
-                    raise Problem(422, "invalid", f"{field}: {said}; give one of them", field=field)
-            value = None if signal.value is None else float(signal.value)
-            actor = body.user or ANONYMOUS
-            given.append(Signal(body.event_id, signal.kind, position, value, signal.note, actor))
+            try:
+                given.append(_read(store, event.id, shown, signal, body.user))
+            except InputError as error:
+                place = f"signals.{number}."
+                field, _, _ = str(error).partition(":")
+                raise Problem(422, "invalid", f"{place}{error}", field=place + field) from None
         return int(store.signal(given))
 
     new = await stored(work, ", and nothing was stored")
     return JSONResponse({"stored": len(body.signals), "new": new})
+
+
+def _read(store: Any, event_id: str, shown: Set[int], signal: SignalShape, user: str | None) -> Any:
+    """A signal as the store takes it. What is wrong with it is told by the names of the request.
+
+    :param shown: the ranks that the event has.
+    """
+    from mnemorank.learning.signals import ANONYMOUS, WHOLE_EVENT, Signal
+
+    position = signal.rank if signal.rank is not None else WHOLE_EVENT
+    if signal.memory_id is not None:
+        position = store.position_of(event_id, signal.memory_id)
+        if signal.rank not in (None, position):
+            said = f"is {signal.rank}, but the memory of memory_id was shown at rank {position}"
+            raise InputError(f"rank: {said}; give one of them")
+    elif signal.rank is not None and signal.rank not in shown:
+        raise InputError(f"rank: the event {event_id!r} showed no memory at rank {signal.rank}")
+    value = None if signal.value is None else float(signal.value)
+    return Signal(event_id, signal.kind, position, value, signal.note, user or ANONYMOUS)
 
 
 @router.delete("/v1/feedback", responses=errors(ERROR_EXAMPLE, 404))
@@ -97,6 +113,10 @@ async def forget(
     Give `event`, or `memory` or `user` with their `tenant`, or `tenant` alone. The answer names the model versions that
     were trained on what was deleted.
     """
+    unknown = sorted(set(request.query_params) - _SCOPES)
+    if unknown:  # passed over, a misspelt user would delete the whole tenant
+        message = f"{unknown[0]}: there is no such parameter; there are: {', '.join(sorted(_SCOPES))}"
+        raise Problem(422, "invalid", message, field=unknown[0])
     chosen = [(scope, name) for scope, name in (("event", event), ("memory", memory), ("user", user)) if name]
     if len(chosen) > 1 or not (chosen or tenant):
         raise Problem(422, "invalid", "give one of event, memory and user, or a tenant alone", field="event")
@@ -108,7 +128,7 @@ async def forget(
         from mnemorank.learning.deletion import delete_by_scope
 
         if scope == "event":
-            _check_tenant(store, name, caller)
+            _find(store, name, caller.tenant or tenant, "event")
         learning = getattr(request.app.state, "learning", None)
         return learning.loop.forget(scope, name, owner) if learning else delete_by_scope(store, scope, name, owner)
 
@@ -160,8 +180,13 @@ def _owner(caller: Caller, tenant: str | None) -> str:
     return caller.tenant or tenant or DEFAULT_TENANT
 
 
-def _check_tenant(store: Any, event_id: str, caller: Caller) -> None:
-    """An event of another tenant is as good as none: not even its existence is told."""
+def _find(store: Any, event_id: str, tenant: str | None, field: str = "event_id") -> Any:
+    """The event. One of another tenant is as good as none: not even its existence is told.
+
+    :param tenant: whose it must be; None for anyone's.
+    :param field: what the request calls it, for errors.
+    """
     found = store.event(event_id)
-    if found is None or (caller.tenant is not None and found[0].tenant != caller.tenant):
-        raise Problem(404, "unknown_event", "event_id: there is no such event", field="event_id")
+    if found is None or (tenant is not None and found[0].tenant != tenant):
+        raise Problem(404, "unknown_event", f"{field}: there is no such event", field=field)
+    return found[0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from fastapi import Request
@@ -16,7 +16,7 @@ from mnemorank.server.auth import Caller, Reader
 from mnemorank.server.engine import Answer, Engine
 from mnemorank.server.errors import DeadlineError, Problem
 from mnemorank.server.events import EventLog, describe, new_event_id
-from mnemorank.server.limits import check_count, check_id, check_instruction, check_query
+from mnemorank.server.limits import check_count, check_instruction, check_memory, check_query
 from mnemorank.server.logs import log_failure
 from mnemorank.server.routes.memories_shapes import MemoriesRequest, MemoriesResponse
 from mnemorank.server.routes.native import ERROR_EXAMPLE
@@ -78,25 +78,11 @@ def _check(body: MemoriesRequest, settings: Settings) -> None:
     check_instruction(body.instruction, settings)
     check_count(len(body.memories), settings, "memories")
     for position, memory in enumerate(body.memories):
-        for field, text in _texts(memory, f"memories.{position}"):
-            if len(text) > settings.max_document_chars:
-                message = f"{len(text)} characters, more than max_document_chars = {settings.max_document_chars}"
-                raise Problem(422, "limit", f"{field}: has {message}", field=field)
-        if isinstance(memory, dict):
-            check_id(memory, position, body.field)
+        check_memory(memory, position, body.field, settings)
     count = len(body.memories)
     if body.selection.diversity is not None and count * min(body.top_k or count, count) > MOST_COMPARISONS:
         message = f"memories times top_k may not exceed {MOST_COMPARISONS}; lower top_k or send fewer memories"
         raise Problem(422, "limit", f"selection.diversity: {message}", field="selection.diversity")
-
-
-def _texts(value: object, field: str) -> Iterator[tuple[str, str]]:
-    """All strings of a memory with their places: a text may stand in `metadata` or `payload`."""
-    if isinstance(value, str):
-        yield field, value
-    elif isinstance(value, dict):
-        for key, part in value.items():
-            yield from _texts(part, f"{field}.{key}")
 
 
 def _tenant(body: MemoriesRequest, caller: Caller) -> str | None:

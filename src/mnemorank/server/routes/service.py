@@ -105,6 +105,8 @@ async def models(request: Request, caller: Reader) -> dict[str, Any]:
 @router.post("/v1/models/swap", responses=errors(ERROR_EXAMPLE, 404, 409))
 async def swap(request: Request, body: SwapRequest, caller: Admin) -> JSONResponse:
     """Load a model beside the served one, check and warm it, then serve it. A bad one is refused; the old one stays."""
+    if caller.tenant is not None:
+        raise Problem(403, "forbidden", "the model serves all tenants; a swap takes an admin key without a tenant")
     slot: ModelSlot = request.app.state.slot
     catalogue: Catalogue = request.app.state.catalogue
     old = slot.current

@@ -1,0 +1,115 @@
+"""A deletion that comes while examples are mined, or while a training is prepared, is not undone by either."""
+
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from learning_cases import make_event
+
+from mnemorank import InputError, Memory
+from mnemorank.learning import examples
+from mnemorank.learning.deletion import deletions
+from mnemorank.learning.loop import Loop
+from mnemorank.learning.mining_rules import MiningRules
+from mnemorank.learning.settings import Settings, Training
+from mnemorank.learning.signals import Signal
+from mnemorank.learning.store import EventStore
+
+
+@pytest.fixture
+def loop(tmp_path, store_url, tiny_onnx):
+    """Ann and nine others asked; texts are not stored, so that mining looks each up."""
+    training = Training(model=str(tiny_onnx), least_examples=1)
+    settings = Settings(mining=MiningRules(held_out=1e-9), training=training)
+    with Loop(tmp_path / "loop", settings, store_url=store_url) as opened:
+        for number, user in enumerate(("ann", *(f"u{i}" for i in range(9)))):
+            event_id = opened.store.log(make_event(f"{user} asks {number}", (f"{user} a", f"{user} b"), user=user))
+            opened.store.signal([Signal(event_id, "cited", 1, actor=user)])
+        opened.runs.start = lambda *_: None
+        yield opened
+
+
+def memory_of(memory_id: str) -> Memory:
+    return Memory(memory_id.removeprefix("m-"), id=memory_id)
+
+
+def asked(loop: Loop) -> set[str]:
+    return {entry.example.query.split()[0] for entry in examples.load(loop.store.database)}
+
+
+def test_a_deletion_while_mining_is_not_undone(loop):
+    loop.mine(lookup=memory_of)
+    assert "ann" in asked(loop)
+    removed = []
+
+    def lookup(memory_id: str) -> Memory:
+        if not removed:
+            removed.append(loop.forget("user", "ann", "default").examples)
+        return memory_of(memory_id)
+
+    mined = loop.mine(lookup=lookup)
+    assert removed == [1]
+    assert asked(loop) == {f"u{i}" for i in range(9)}
+    assert len(mined.examples) == 9, "what is told is what was stored"
+
+
+def test_mining_gives_up_where_deletions_do_not_end(loop):
+    loop.mine(lookup=memory_of)
+    users = iter(f"u{i}" for i in range(9))
+    forgotten = set()
+
+    def lookup(memory_id: str) -> Memory:
+        if memory_id == "m-ann b":
+            forgotten.add(user := next(users))
+            loop.forget("user", user, "default")
+        return memory_of(memory_id)
+
+    with pytest.raises(InputError, match="mining: something was deleted during each of 5 attempts"):
+        loop.mine(lookup=lookup)
+    assert forgotten
+    assert asked(loop) == {"ann", *(f"u{i}" for i in range(9))} - forgotten
+
+
+class Forgetting(threading.Thread):
+    """Forgets ann; `reached` waits until the store has, while the files of runs may still be waited for."""
+
+    def __init__(self, root: Path, store_url: str) -> None:
+        super().__init__()
+        self._root, self._url = root, store_url
+
+    def run(self) -> None:
+        with Loop(self._root, store_url=self._url) as loop:
+            loop.forget("user", "ann", "default")
+
+    def reached(self, store: EventStore) -> None:
+        self.start()
+        end = time.monotonic() + 60
+        while not deletions(store):
+            assert time.monotonic() < end
+            time.sleep(0.01)
+
+
+@pytest.mark.parametrize("moment", ["before it is recorded", "before it is written"])
+def test_a_deletion_while_a_training_is_prepared_reaches_its_file(loop, monkeypatch, moment):
+    loop.mine(lookup=memory_of)
+    forgetting = Forgetting(loop.root, loop.store_url)
+    write = examples.write_with_provenance
+
+    def writes(given, path: Path) -> int:
+        forgetting.reached(loop.store)
+        forgetting.join(0.5)  # it has to wait for the file
+        return write(given, path)
+
+    if moment == "before it is written":
+        monkeypatch.setattr(examples, "write_with_provenance", writes)
+    else:  # the registry is empty: the first version is added while the training is prepared
+        loop.registry._step = lambda step: forgetting.reached(loop.store) if step == "add: rename" else None
+    run, _ = loop.train()
+    forgetting.join(60)
+    told = (loop.runs.folder(run.id) / "feedback.jsonl").read_text()
+    assert "u1 asks" in told
+    assert "ann" not in told
+    (done,) = deletions(loop.store)
+    assert done.models == ({f"run:{run.id}": 1} if moment == "before it is written" else {})
+    assert loop.forget("user", "ann", "default").models == {}, "nothing of it was recorded after it was deleted"
