@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import stat
+import time
 
 import pytest
 
@@ -74,6 +75,20 @@ def test_the_body_of_a_stranger_is_not_even_read(guarded):
     with socket.create_connection(("127.0.0.1", guarded.port), timeout=5) as stranger:
         stranger.sendall(head + b"{")
         assert stranger.recv(200).startswith(b"HTTP/1.1 401 ")
+
+
+def test_a_stranger_whose_body_is_on_its_way_reads_why(guarded):
+    head = b"POST /rerank HTTP/1.1\r\nHost: 127.0.0.1\r\ncontent-type: application/json\r\ncontent-length: 9000\r\n\r\n"
+    for _ in range(20):
+        with socket.create_connection(("127.0.0.1", guarded.port), timeout=5) as stranger:
+            stranger.sendall(head)
+            time.sleep(0.01)
+            stranger.sendall(b"{" + b" " * 4000)
+            time.sleep(0.01)
+            stranger.sendall(b" " * 4999)
+            answer = b"".join(iter(lambda: stranger.recv(4096), b""))
+        assert answer.startswith(b"HTTP/1.1 401 ")
+        assert b"an API key is required" in answer
 
 
 def test_scopes_are_kept(guarded, keys):

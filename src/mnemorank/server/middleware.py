@@ -7,6 +7,7 @@ import logging
 import re
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 from uuid import uuid4
 
@@ -24,6 +25,8 @@ from mnemorank.server.tracing import Tracing
 logger = logging.getLogger("mnemorank.server.requests")
 
 BODIES_AT_ONCE = 16
+# So many bytes of a refused body are awaited, for so many seconds.
+_SMALL_BODY, _PATIENCE = 64 * 1024, 0.3
 _READING = ("GET", "HEAD", "OPTIONS")
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
@@ -156,7 +159,7 @@ class BodyGuard:
             # A body that nobody reads could keep its connection open for ever, byte by byte.
             if _has_body(Headers(scope=scope)):
                 problem = Problem(400, "malformed", f"a {scope['method']} request has no body")
-                await self._refuse(problem, scope, send)
+                await self._refuse(problem, scope, receive, send)
             else:
                 await self.app(scope, receive, send)
             return
@@ -167,10 +170,10 @@ class BodyGuard:
             if is_whole:
                 await self.app(scope, _replay(bytes(body), receive), send)
         except TimeoutError:
-            seconds = self.settings.read_timeout
-            await self._refuse(Problem(408, "too_slow", f"the body took longer than {seconds:g} s"), scope, send)
+            problem = Problem(408, "too_slow", f"the body took longer than {self.settings.read_timeout:g} s")
+            await self._refuse(problem, scope, receive, send)
         except Problem as problem:
-            await self._refuse(problem, scope, send)
+            await self._refuse(problem, scope, receive, send)
         finally:
             self._room += len(body)
 
@@ -194,10 +197,23 @@ class BodyGuard:
             if not message.get("more_body", False):
                 return True
 
-    async def _refuse(self, problem: Problem, scope: Scope, send: Send) -> None:
+    async def _refuse(self, problem: Problem, scope: Scope, receive: Receive, send: Send) -> None:
+        # What is on its way is let in: a connection closed before that is reset, and the client never reads why.
+        with suppress(TimeoutError):
+            await asyncio.wait_for(_skip(receive), _PATIENCE)
         response = respond(self.writers, scope, problem)
         response.headers["connection"] = "close"
         await response(scope, _nothing, send)
+
+
+async def _skip(receive: Receive) -> None:
+    """Read what comes and keep nothing, up to a small body."""
+    left = _SMALL_BODY
+    while left > 0:
+        message = await receive()
+        if not message.get("more_body", False):
+            return
+        left -= len(message.get("body", b""))
 
 
 def _has_body(headers: Headers) -> bool:
