@@ -116,13 +116,15 @@ class Pipeline:
         records: tuple[Any, ...],
     ) -> Ranking:
         if scored is None:
-            return self._unscored(degraded, top_k, explain, warnings, records)
+            order, told = self._unscored(top_k)
+            results = self._results(order, None, None, {}, Supersession(), explain)
+            return Ranking(results, degraded=degraded, warnings=(*warnings, *told), records=records)
         manifest = scored.manifest
         odds, parts = self._odds(scored, manifest)
         relevance = sigmoid(odds)
         multipliers = factors(self.pool, self.options.fusion, self.times.now, self.times.asked)
-        told = parts["links"] + parts["occasion"] + parts["asked_time"]
-        score = sigmoid(odds + told) * np.prod(list(multipliers.values()), axis=0)
+        by_others = parts["links"] + parts["occasion"] + parts["asked_time"]
+        score = sigmoid(odds + by_others) * np.prod(list(multipliers.values()), axis=0)
         order = self._diversified(self._order(score), score, top_k)
         superseded = self._superseded(order)
         order = self._demoted(order, superseded, relevance)
@@ -138,23 +140,15 @@ class Pipeline:
             records=records,
         )
 
-    def _unscored(
-        self,
-        degraded: str | None,
-        top_k: int | None,
-        explain: bool,
-        warnings: tuple[str, ...],
-        records: tuple[Any, ...],
-    ) -> Ranking:
-        """The first stage's order, memories of the future last, within the budget: what needs no scores."""
+    def _unscored(self, top_k: int | None) -> tuple[list[int], tuple[str, ...]]:
+        """The first stage's order, memories of the future last, within the budget: what needs no scores; and what is
+        to be told of it."""
         future = not_begun(self.pool, self.times.as_of)
         order = sorted(self.first_stage.order, key=lambda i: i in future)[:top_k]
         try:
-            order = self._affordable(order)
+            return self._affordable(order), ()
         except MnemorankError as error:
-            warnings = (*warnings, f"token_budget: not kept, the tokens could not be counted: {error}")
-        results = self._results(order, None, None, {}, Supersession(future=future), explain)
-        return Ranking(results, degraded=degraded, warnings=warnings, records=records)
+            return order, (f"token_budget: not kept, the tokens could not be counted: {error}",)
 
     def _abstains(self, best: float | None, manifest: Manifest) -> bool:
         below = self.options.abstain_below

@@ -84,7 +84,9 @@ def export(
     artefact = _fitting(artefact, network.config)
     tokenizer = load_tokenizing(*tokenizer_folders(artefact)).tokenizer
     compared = feeds(dev or sample_examples(), tokenizer, artefact.manifest)
-    calibrating = feeds(calibration or dev or list(calibration_examples()), tokenizer, artefact.manifest)
+    calibrating: list[Feed] = []
+    if quantize.startswith("int8"):
+        calibrating = feeds(calibration or dev or list(calibration_examples()), tokenizer, artefact.manifest)
     expected = torch_scores(network, compared)
     with whole_folder(output) as folder:
         network.config.save_pretrained(str(folder))
