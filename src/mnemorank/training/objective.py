@@ -13,7 +13,7 @@ from mnemorank.data.distill import teacher_score
 from mnemorank.data.records import Candidate
 from mnemorank.errors import InputError
 from mnemorank.training.batches import DrawnList
-from mnemorank.training.losses import Loss, ScoredLists, losses
+from mnemorank.training.losses import Loss, ScoredLists, TeacherOptions, losses
 from mnemorank.training.network import Network
 from mnemorank.training.recipe import LossTable
 from mnemorank.training.tables import read_table
@@ -46,11 +46,11 @@ def check_candidates(candidates: Sequence[Candidate], tables: Sequence[LossTable
         torch.tensor([math.nan if score is None else score for score in scores]),
         torch.tensor([candidate.weight for candidate in candidates]),
     )
-    for loss, _, _ in check_losses(tables):
+    for loss, _, options in check_losses(tables):
         if not loss.takes_weights:
             batch.check_unweighted(loss.name)
-        if loss.needs_teacher:
-            batch.taught()
+        if isinstance(options, TeacherOptions):
+            batch.taught(options)
 
 
 def ranks_only(tables: Sequence[LossTable]) -> bool:

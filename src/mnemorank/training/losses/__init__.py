@@ -1,6 +1,18 @@
 """Losses, one a file. To add one: write the file, register the loss in it, and name the file here."""
 
 from mnemorank.training.losses import bce, kl, lambda_rank, listnet, margin, margin_mse, softmax
-from mnemorank.training.losses.base import Loss, ScoredLists, losses
+from mnemorank.training.losses.base import Loss, ScoredLists, TeacherOptions, losses
 
-__all__ = ["Loss", "ScoredLists", "bce", "kl", "lambda_rank", "listnet", "losses", "margin", "margin_mse", "softmax"]
+__all__ = [
+    "Loss",
+    "ScoredLists",
+    "TeacherOptions",
+    "bce",
+    "kl",
+    "lambda_rank",
+    "listnet",
+    "losses",
+    "margin",
+    "margin_mse",
+    "softmax",
+]

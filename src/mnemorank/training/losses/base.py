@@ -48,14 +48,22 @@ class ScoredLists:
                 "or leave `weight` out of the data (feedback: mining.weighted = false)"
             )
 
-    def taught(self) -> Tensor:
-        """The teacher's logits, all of which must be there."""
-        if bool(self.teacher.isnan().any()):
+    def taught(self, options: TeacherOptions) -> ScoredLists:
+        """The lists that have the teacher's logits: all of them must, unless the recipe says otherwise."""
+        has = [not bool(scores.isnan().any()) for scores in self.per_list(self.teacher)]
+        if all(has):
+            return self
+        if not options.partial:
             raise InputError(
                 "loss: distillation needs a `teacher_score` in every candidate's metadata; "
-                "see mnemorank.data.distill for adding them"
+                "see mnemorank.data.distill for adding them, or set `options = { partial = true }`"
             )
-        return self.teacher
+        kept = torch.tensor([i for own, fits in zip(self.positions(), has, strict=True) if fits for i in own])
+        kept = kept.to(device=self.scores.device, dtype=torch.long)
+        sizes = tuple(size for size, fits in zip(self.sizes, has, strict=True) if fits)
+        parts = (self.scores, self.labels, self.teacher, self.weights)
+        scores, labels, teacher, weights = (part[kept] for part in parts)
+        return ScoredLists(scores, labels, sizes, teacher, weights)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +71,6 @@ class Loss:
     """:param options: the dataclass of what a recipe may set under `loss.options`.
     :param compute: takes the batch and an instance of `options`.
     :param takes_weights: whether it has a place for the weights of labels.
-    :param needs_teacher: whether it reads a teacher's logits.
     """
 
     name: str
@@ -71,7 +78,6 @@ class Loss:
     options: type
     compute: Callable[[ScoredLists, Any], Tensor]
     takes_weights: bool = False
-    needs_teacher: bool = False
 
 
 losses: Registry[Loss] = Registry("loss")
@@ -80,6 +86,16 @@ losses: Registry[Loss] = Registry("loss")
 @dataclass(frozen=True, slots=True)
 class NoOptions:
     """For losses without options."""
+
+
+@dataclass(frozen=True, slots=True)
+class TeacherOptions:
+    """For losses that read a teacher's logits.
+
+    :param partial: pass over lists of which the teacher did not score every candidate, for another loss to learn from.
+    """
+
+    partial: bool = False
 
 
 def preferences(batch: ScoredLists) -> tuple[Tensor, Tensor]:

@@ -8,12 +8,12 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
-from mnemorank.training.losses.base import Loss, ScoredLists, losses
+from mnemorank.training.losses.base import Loss, ScoredLists, TeacherOptions, losses, nothing
 from mnemorank.training.tables import positive
 
 
 @dataclass(frozen=True, slots=True)
-class KlOptions:
+class KlOptions(TeacherOptions):
     """:param temperature: above 1, the teacher's finer distinctions count for more."""
 
     temperature: float = 1.0
@@ -24,14 +24,15 @@ class KlOptions:
 
 def _compute(batch: ScoredLists, options: KlOptions) -> Tensor:
     batch.check_unweighted("kl")
+    lists, batch = len(batch.sizes), batch.taught(options)
+    if not batch.sizes:
+        return nothing(batch)
     heat = options.temperature
     terms = [
         F.kl_div((ours / heat).log_softmax(0), (theirs / heat).log_softmax(0), reduction="sum", log_target=True)
-        for ours, theirs in zip(batch.per_list(batch.scores), batch.per_list(batch.taught()), strict=True)
+        for ours, theirs in zip(batch.per_list(batch.scores), batch.per_list(batch.teacher), strict=True)
     ]
-    return torch.stack(terms).mean() * heat**2
+    return torch.stack(terms).sum() / lists * heat**2
 
 
-losses.add(
-    Loss("kl", "KL divergence from the teacher's softmax over the list", KlOptions, _compute, needs_teacher=True)
-)
+losses.add(Loss("kl", "KL divergence from the teacher's softmax over the list", KlOptions, _compute))

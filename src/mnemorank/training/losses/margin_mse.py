@@ -5,19 +5,19 @@ from __future__ import annotations
 from sentence_transformers.cross_encoder.losses import MarginMSELoss
 from torch import Tensor
 
-from mnemorank.training.losses.base import Loss, NoOptions, ScoredLists, losses, nothing, preferences
+from mnemorank.training.losses.base import Loss, ScoredLists, TeacherOptions, losses, nothing, preferences
 from mnemorank.training.losses.scored import Scored
 
 
-def _compute(batch: ScoredLists, options: NoOptions) -> Tensor:
+def _compute(batch: ScoredLists, options: TeacherOptions) -> Tensor:
     batch.check_unweighted("margin-mse")
-    teacher = batch.taught()
+    batch = batch.taught(options)
     better, worse = preferences(batch)
     if not len(better):
         return nothing(batch)
     loss = MarginMSELoss(Scored(batch.scores))
     pairs = [better.tolist(), better.tolist(), worse.tolist()]
-    result: Tensor = loss(pairs, teacher[better] - teacher[worse])
+    result: Tensor = loss(pairs, batch.teacher[better] - batch.teacher[worse])
     return result
 
 
@@ -25,8 +25,7 @@ losses.add(
     Loss(
         "margin-mse",
         "squared difference of margins between student and teacher",
-        NoOptions,
+        TeacherOptions,
         _compute,
-        needs_teacher=True,
     )
 )
