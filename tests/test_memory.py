@@ -195,3 +195,18 @@ def test_errors_call_a_field_as_the_caller_does():
 def test_a_record_made_by_hand_is_checked_too(bad, named):
     with pytest.raises(InputError, match=named):
         Memory("a", **bad)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "named"),
+    [
+        ({"speaker": 3}, "speaker: expected a string, got int"),
+        ({"type": 3}, "type: expected a string, got int"),
+        ({"context": ["a"]}, "context: expected a string, got list"),
+        ({"entities": [1]}, "entities: expected a list of names"),
+        ({"entities": "Ruby"}, "entities: expected a list of names, got 'Ruby'"),
+    ],
+)
+def test_a_value_of_a_wrong_type_is_named(wrong, named):
+    with pytest.raises(InputError, match=named):
+        Memory("Ruby lives in Porto", **wrong)

@@ -4,6 +4,7 @@ import io
 import pytest
 
 from mnemorank import InputError, Moment
+from mnemorank.files import read_json_lines
 from mnemorank.memory_files import load_memories
 
 LINES = '{"text": "a", "occurred_start": "2024"}\n\n{"text": "b"}\n'
@@ -76,3 +77,33 @@ def test_files_that_cannot_be_read(tmp_path):
 def test_csv_keeps_odd_line_breaks_and_long_texts(tmp_path):
     (tmp_path / "m.csv").write_text("text\nhello\x0cworld\u2028again\n" + "x" * 200_000 + "\n", encoding="utf-8")
     assert [len(m.text) for m in load_memories(tmp_path / "m.csv")] == [17, 200_000]
+
+
+def test_csv_with_a_quoted_header_is_told_from_json_lines(tmp_path, monkeypatch):
+    content = '"text","occurred_start"\n"a","2024"\n'
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content.encode())))
+    (memory,) = load_memories("-")
+    assert (memory.text, memory.occurred_start) == ("a", Moment(2024))
+
+
+def test_standard_input_is_utf_8_whatever_the_terminal_is(monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO('{"text": "Zoë"}'.encode()), encoding="cp1252"))
+    assert load_memories("-")[0].text == "Zoë"
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b'{"text": "Zo\xeb"}'), encoding="cp1252"))
+    with pytest.raises(InputError, match="standard input: cannot be read as UTF-8"):
+        load_memories("-")
+
+
+def test_a_damaged_file_is_told(tmp_path):
+    whole = gzip.compress(b'{"text": "Ruby works at Aurora"}\n' * 400)
+    (tmp_path / "m.jsonl.gz").write_bytes(whole[:20] + b"\xff" * 20 + whole[40:])
+    with pytest.raises(InputError, match=r"m\.jsonl\.gz: cannot be read"):
+        load_memories(tmp_path / "m.jsonl.gz")
+    with pytest.raises(InputError, match=r"m\.jsonl\.gz.*: cannot be read"):
+        list(read_json_lines(tmp_path / "m.jsonl.gz"))
+
+
+def test_an_endless_number_is_told(tmp_path):
+    (tmp_path / "m.jsonl").write_text('{"text": "a"}\n{"text": "b", "n": ' + "1" * 5000 + "}\n")
+    with pytest.raises(InputError, match=r"m\.jsonl:2: not usable JSON"):
+        list(read_json_lines(tmp_path / "m.jsonl"))

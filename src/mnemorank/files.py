@@ -6,6 +6,8 @@ import gzip
 import io
 import json
 import re
+import sys
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
@@ -24,6 +26,12 @@ def open_text(path: str | Path) -> IO[str]:
         return path.open(encoding="utf-8")
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror or error}") from None
+
+
+def unreadable() -> tuple[type[Exception], ...]:
+    """What reading a file may raise: it is no text, or its compressed bytes are damaged."""
+    zstandard = sys.modules.get("zstandard")
+    return UnicodeDecodeError, EOFError, OSError, zlib.error, *([zstandard.ZstdError] if zstandard else [])
 
 
 def _open_zst(path: Path) -> IO[str]:
@@ -48,8 +56,10 @@ def read_json_lines(path: str | Path) -> Iterator[tuple[str, dict[str, Any]]]:
                 yield f"{path}:{number}", record
         except json.JSONDecodeError as error:
             raise InputError(f"{path}:{number}: not valid JSON: {error.msg} at column {error.colno}") from None
-        except (UnicodeDecodeError, EOFError, gzip.BadGzipFile) as error:
+        except unreadable() as error:
             raise InputError(f"{path}:{number + 1}: cannot be read: {error}") from None
+        except (ValueError, RecursionError) as error:
+            raise InputError(f"{path}:{number}: not usable JSON: {error}") from None
 
 
 def read_json(path: Path) -> Any:
@@ -59,7 +69,7 @@ def read_json(path: Path) -> Any:
             return json.load(stream)
         except json.JSONDecodeError as error:
             raise InputError(f"{path}:{error.lineno}: not valid JSON: {error.msg} at column {error.colno}") from None
-        except (UnicodeDecodeError, EOFError, gzip.BadGzipFile) as error:
+        except unreadable() as error:
             raise InputError(f"{path}: cannot be read: {error}") from None
 
 
@@ -71,7 +81,7 @@ def read_json_records(path: Path, chunk: int = 1 << 20) -> Iterator[tuple[str, d
     with open_text(path) as stream:
         try:
             yield from _Objects(path, stream, chunk)
-        except (UnicodeDecodeError, EOFError, gzip.BadGzipFile) as error:
+        except unreadable() as error:
             raise InputError(f"{path}: cannot be read: {error}") from None
 
 
@@ -122,6 +132,8 @@ class _Objects:
                 self._read(size)
                 size *= 2
                 continue
+            except (ValueError, RecursionError) as error:
+                raise InputError(f"{where}: not usable JSON: {error}") from None
             if not isinstance(value, dict):
                 raise InputError(f"{where}: expected a JSON object, got {type(value).__name__}")
             self._advance(end)

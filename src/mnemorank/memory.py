@@ -20,6 +20,9 @@ from mnemorank.moment import Moment
 logger = logging.getLogger(__name__)
 
 
+_NO_STATES = frozenset(("event", "episode", "episodic", "experience", "observation"))
+
+
 @dataclass(frozen=True, slots=True)
 class Memory:
     """One remembered fact, event, turn or session.
@@ -66,6 +69,12 @@ class Memory:
             check_number("trust", self.trust, 0, 1)
         if self.proof_count is not None:
             check_number("proof_count", self.proof_count, 0)
+        for name in ("type", "context", "speaker"):
+            value = getattr(self, name)
+            if value is not None and not isinstance(value, str):
+                raise InputError(f"{name}: expected a string, got {type(value).__name__}")
+        if isinstance(self.entities, str) or not all(isinstance(entity, str) for entity in self.entities):
+            raise InputError(f"entities: expected a list of names, got {self.entities!r:.60}")
         if not isinstance(self.metadata, Mapping):
             raise InputError(f"metadata: expected a dict, got {type(self.metadata).__name__}")
 
@@ -89,8 +98,9 @@ class Memory:
 
     @property
     def is_state(self) -> bool:
-        """An enduring fact, or a memory of no stated type."""
-        return self.type is None or self.type.casefold() == "world"
+        """Whether it may be an enduring fact: of any type (`world`, a store's own `fact`, `preference` …) or none, but
+        for what happened or was concluded."""
+        return self.type is None or self.type.casefold() not in _NO_STATES
 
     def is_newer_than(self, other: Memory) -> bool:
         """True only where both are dated and the dates do not overlap."""

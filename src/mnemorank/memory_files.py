@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from mnemorank.errors import InputError
-from mnemorank.files import open_text
+from mnemorank.files import open_text, unreadable
 from mnemorank.memory import Memory, OnError, Report
 
 logger = logging.getLogger(__name__)
@@ -27,11 +27,13 @@ def load_memories(
     :param on_error: `skip` reports bad dates and numbers instead of raising.
     """
     name = "standard input" if str(path) == "-" else str(path)
+    if str(path) == "-" and isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(encoding="utf-8", errors="strict")  # not the terminal's encoding
     stream = sys.stdin if str(path) == "-" else open_text(Path(path))
     with stream:
         try:
             content = stream.read().removeprefix("\ufeff")
-        except (UnicodeDecodeError, EOFError, OSError) as error:
+        except unreadable() as error:
             raise InputError(f"{name}: cannot be read as UTF-8 text: {error}") from None
     kind = _kind(str(path), content)
     records = list(_READERS[kind](content, name))
@@ -47,9 +49,17 @@ def _kind(path: str, content: str) -> str:
     if by_name:
         return by_name
     first = content.lstrip()[:1]
-    if first in ("{", '"'):
+    if first == "{" or (first == '"' and _is_json(content.lstrip().partition("\n")[0])):
         return "lines"
     return "array" if first == "[" or path.endswith(".json") else "csv"
+
+
+def _is_json(line: str) -> bool:
+    try:
+        json.loads(line)
+    except ValueError:
+        return False
+    return True
 
 
 def _lines(content: str, name: str) -> Iterator[tuple[str, Any]]:

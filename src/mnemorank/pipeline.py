@@ -162,7 +162,7 @@ class Pipeline:
         """Looked for among the best, where it matters: likeness is compared pair by pair."""
         if not self.options.supersede:
             return Supersession(future=not_begun(self.pool, self.times.as_of))
-        return find_superseded(self.pool, self.times.as_of, order[:_LOOKED_AT])
+        return find_superseded(self.pool, self.times.as_of, order[:_LOOKED_AT], self.times.now)
 
     def _odds(self, scored: Scored, manifest: Manifest) -> tuple[Floats, dict[str, Floats]]:
         """Log-odds of relevance of each memory by itself, and all that speaks for it, what other memories tell too."""
@@ -262,7 +262,9 @@ class Pipeline:
             # Of a tie each counts as its best, or a newer one that was put first would fall back.
             known[order] = np.maximum.accumulate(known[order][::-1])[::-1]
             similarity = memory_similarity(self.pool)
-            return mmr(order, known, similarity, selection.diversity, min(wanted, _MOST_DIVERSE))
+            scored = [i for i in order if np.isfinite(score[i])]
+            picked = mmr(scored, known, similarity, selection.diversity, min(wanted, _MOST_DIVERSE))
+            return picked + [i for i in order if not np.isfinite(score[i])]
         return order
 
     def _demoted(self, order: list[int], superseded: Supersession, relevance: Floats) -> list[int]:

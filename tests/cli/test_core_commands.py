@@ -153,3 +153,13 @@ def test_a_closed_pipe_is_no_error(memories, tiny_onnx):
     run = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
     assert run.stderr == ""
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no full device here")
+def test_a_full_disk_is_one_line(memories, tiny_onnx):
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-m", "mnemorank", "rerank", "ruby", memories, "--model", str(tiny_onnx), "--json"]
+        ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert ended.returncode == 1
+    assert "No space left" in ended.stderr
+    assert "Traceback" not in ended.stderr

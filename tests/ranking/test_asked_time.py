@@ -35,6 +35,13 @@ def days(query, now=NOW, years=()):
         ("Where did we go last winter?", "2022-12-01", "2023-02-28"),
         ("What happened last December?", "2022-12-01", "2022-12-31"),
         ("How much did I spend in the last ten days?", "2023-02-27", "2023-03-09"),
+        ("what did yin do on january 5th, 2022", "2022-01-05", "2022-01-05"),
+        ("what did yin do on the 5th of january 2022", "2022-01-05", "2022-01-05"),
+        ("where was i in march 2021", "2021-03-01", "2021-03-31"),
+        ("What did I eat in the last week?", "2023-03-02", "2023-03-09"),
+        ("Which books have I read over the last year?", "2022-03-09", "2023-03-09"),
+        ("What did I buy in the last few days?", "2023-03-06", "2023-03-09"),
+        ("What did I buy in the past couple of weeks?", "2023-02-23", "2023-03-09"),
         ("What did Yin do on 2023-01-15?", "2023-01-15", "2023-01-15"),
         ("What did Yin do on January 5th, 2022?", "2022-01-05", "2022-01-05"),
         ("What did Yin do on the 5th of January 2022?", "2022-01-05", "2022-01-05"),
@@ -204,3 +211,12 @@ def test_times_are_seen_from_the_date_that_is_asked_for(tiny_onnx):
 def test_a_weight_below_zero_is_refused():
     with pytest.raises(InputError, match="asked_time_weight: expected a number from 0"):
         Fusion(asked_time_weight=-1)
+
+
+def test_a_state_that_had_not_begun_in_the_asked_year_does_not_gain():
+    costa = Memory("Our landlord is Mr Costa.", type="world", occurred_start="2019-09")
+    silva = Memory("Our landlord is Ms Silva.", type="world", occurred_start="2022-01-10")
+    visit = Memory("Ms Silva came by.", type="event", occurred_start="2022-01-10")
+    gained = time_evidence("Who was our landlord in 2021?", [costa, silva, visit], NOW, 1.0)
+    assert gained[:2].tolist() == pytest.approx([0.0, 0.0], abs=0.01)
+    assert gained[2] > 0.5

@@ -233,3 +233,97 @@ def test_what_may_be_many_at_once_still_has_keys_and_links():
     likes = [{"id": "1", "text": "User likes pizza", "occurred_start": "2023", "key": "food"}]
     likes += [{"id": "2", "text": "User likes sushi", "occurred_start": "2024", "key": "food"}]
     assert find_superseded([Memory.of(record) for record in likes]).stale == {0: 1}
+
+
+def test_a_plan_replaces_nothing_until_it_begins():
+    pool = [
+        fact("Ruby works at Aurora", "2024-03", metadata={"key": "ruby/job"}),
+        fact("Ruby will join Borealis", "2026-09-01", metadata={"key": "ruby/job"}),
+    ]
+    assert not find_superseded(pool, now=Moment.parse("2026-01-15")).stale
+    assert find_superseded(pool, now=Moment.parse("2026-09-02")).stale == {0: 1}
+    assert not find_superseded(pool, Moment.parse("2026-01-15"), now=Moment.parse("2026-09-02")).stale
+    stated = [pool[0], fact("Ruby joins Borealis", "2026-09-01", metadata={"supersedes": "a"})]
+    named = [Memory("Ruby works at Aurora", id="a", occurred_start="2024-03"), stated[1]]
+    assert find_superseded(named, now=Moment.parse("2026-01-15")).because == {0: "stated"}
+
+
+def test_a_successor_that_is_no_answer_leaves_its_place_to_the_next():
+    key = {"key": "ruby/job"}
+    pool = [
+        fact("Ruby works at Zenith", "2019", metadata=key),
+        fact("Ruby works at Aurora", "2024", metadata=key),
+        fact("Ruby is on leave", "2025-06", metadata=key),
+    ]
+    found = find_superseded(pool)
+    assert found.stale == {0: 2, 1: 2}
+    assert found.successors == {0: (2, 1), 1: (2,)}
+    assert demote([0, 1, 2], found, [0.9, 0.7, 0.2]) == [1, 0, 2]
+    assert demote([0, 1, 2], found, [0.9, 0.7, 0.6]) == [2, 0, 1]
+
+
+def test_a_key_on_one_of_two_does_not_hide_their_likeness():
+    keyed = fact("Ruby works at Zenith", "2019", metadata={"key": "ruby/job"})
+    plain = fact("Ruby works at Aurora", "2024")
+    other = fact("Ruby works at Aurora", "2024", metadata={"key": "ruby/second-job"})
+    assert find_superseded([keyed, plain]).stale == {0: 1}
+    assert not find_superseded([keyed, other]).stale
+
+
+@pytest.mark.parametrize(
+    ("older", "newer"),
+    [
+        ("Tom lives in Lisbon.", "Anna Berg lives in Lisbon."),
+        ("Tom lives in Lisbon.", "Tom's sister lives in Porto."),
+        ("The API rate limit for free users is 100.", "The API rate limit for paid users is 1000."),
+        ("The budget for marketing in Q1 is 40,000.", "The budget for marketing in Q2 is 55,000."),
+        ("Ruby lives in Lisbon.", "Ruby does not live in Porto."),
+        ("Ruby works at Aurora.", "Ruby never worked at Zenith."),
+        ("Ruby works at Aurora.", "Ruby used to work at Zenith."),
+        ("Ruby lives in Lisbon.", "Ruby wants to live in Porto."),
+        ("Ruby lives in Lisbon.", "Ruby will live in Porto from 2027."),
+    ],
+)
+def test_another_subject_a_denial_a_past_or_a_wish_replaces_no_present(older, newer):
+    pool = [Memory(older, mentioned_at="2020-01-01"), Memory(newer, mentioned_at="2024-01-01")]
+    assert not find_superseded(pool).stale
+
+
+@pytest.mark.parametrize(
+    ("older", "newer"),
+    [
+        ("Ruby is vegan.", "Ruby is not vegan any more."),
+        ("The head office of Aurora is located in Lisbon.", "The head office of Aurora is in Porto."),
+        ("Ruby lives in Lisbon.", "Ruby lives in Porto."),
+    ],
+)
+def test_what_is_said_of_the_same_thing_replaces_it(older, newer):
+    pool = [Memory(older, mentioned_at="2020-01-01"), Memory(newer, mentioned_at="2024-01-01")]
+    assert find_superseded(pool).stale == {0: 1}
+
+
+@pytest.mark.parametrize(
+    ("turn", "past"),
+    [
+        ("I was thinking about Ruby today. Where does she work now?", False),
+        ("I had a talk with her!\nWhere does Ruby work?", False),
+        ("Where was Dr. Weber's office?", True),
+        ("What's her job? And where was she before?", True),
+        ("Where did Ruby work before her current job?", True),
+        ("tell me where ruby used to work", True),
+    ],
+)
+def test_of_a_turn_the_sentence_that_asks_tells(turn, past):
+    assert asks_for_the_past(turn) is past
+
+
+@pytest.mark.parametrize(
+    ("kind", "stale"),
+    [("fact", {0: 1}), ("Semantic", {0: 1}), ("observation", {}), ("episodic", {}), ("Event", {})],
+)
+def test_a_store_has_types_of_its_own(kind, stale):
+    pool = [
+        Memory("Ruby works at Zenith", type=kind, occurred_start="2019"),
+        Memory("Ruby works at Aurora", type=kind, occurred_start="2024"),
+    ]
+    assert find_superseded(pool).stale == stale

@@ -50,3 +50,11 @@ def test_every_pool_gives_each_memory_at_most_once(reranker, pool, top_k):
     assert [r.rank for r in ranking] == list(range(len(indexes)))
     scores = [r.score for r in ranking if r.scored]
     assert scores == sorted(scores, reverse=True)
+
+
+def test_diversity_leaves_what_was_not_scored_last(reranker):
+    pool = ["ruby work now", "ruby work now too", "ruby work now here", "   ", "ruby work now again"]
+    options = Options(first_stage="none", selection=Selection(diversity=0.1))
+    ranking = reranker.rerank(QUERY, pool, options=options)
+    assert ranking[-1].index == 3
+    assert [r.scored for r in ranking] == [True, True, True, True, False]

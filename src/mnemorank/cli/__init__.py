@@ -61,6 +61,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         with contextlib.suppress(OSError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:
+        return _fail(error, 1)
     except KeyboardInterrupt:
         return _fail("interrupted", 130)
 

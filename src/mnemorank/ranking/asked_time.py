@@ -33,7 +33,7 @@ _NUMBERS = (
     {word: number for number, word in enumerate(_SMALL, 1)}
     | {tens: 10 * number for number, tens in enumerate(_TENS, 2)}
     | {f"{tens} {ones}": 10 * n + m for n, tens in enumerate(_TENS, 2) for m, ones in enumerate(_SMALL[:9], 1)}
-    | {"a": 1, "an": 1, "a couple": 2, "a couple of": 2, "a few": 3, "several": 4}
+    | {"a": 1, "an": 1, "a couple": 2, "a couple of": 2, "a few": 3, "couple of": 2, "few": 3, "several": 4}
 )
 _DAYS = {"day": 1.0, "week": 7.0, "month": 30.4, "year": 365.25, "decade": 3652.5}
 _WEEKDAYS = tuple(name.lower() for name in calendar.day_name)
@@ -46,7 +46,8 @@ def _any(words: Sequence[str]) -> str:
 
 
 _AMOUNT = rf"(?P<number>\d{{1,3}}|{_any(list(_NUMBERS))})\s+(?P<unit>{_any(list(_DAYS))})s?"
-_MONTH = _any(MONTHS)  # with a capital: "may" and "march" are verbs
+_MONTH = _any(MONTHS)  # with a capital where it stands alone: "may" and "march" are verbs
+_DATED_MONTH = f"(?i:{_MONTH})"
 _YEAR = r"(?P<year>(?:19|20)\d\d)\b"
 _DAY = r"(?P<day>\d{1,2})"
 _IGNORING_CASE = re.ASCII | re.IGNORECASE
@@ -76,16 +77,16 @@ _LONGER_NUMBER = re.compile(
 _PATTERNS = {
     "date": re.compile(r"\b(?P<year>(?:19|20)\d\d)(?P<mark>[-/])(?P<month>\d\d)(?P=mark)(?P<day>\d\d)(?!\d)"),
     "day of month": re.compile(
-        rf"\b(?P<month>{_MONTH}) (?:the )?{_DAY}(?:(?:st|nd|rd|th)?,? {_YEAR}|(?:st|nd|rd|th)\b(?!,? \d{{4}}))"
+        rf"\b(?P<month>{_DATED_MONTH}) (?:the )?{_DAY}(?:(?:st|nd|rd|th)?,? {_YEAR}|(?:st|nd|rd|th)\b(?!,? \d{{4}}))"
     ),
     "month of day": re.compile(
-        rf"\b{_DAY}(?:(?:st|nd|rd|th)? (?:of )?(?P<month>{_MONTH}),? {_YEAR}"
-        rf"|(?:st|nd|rd|th) (?:of )?(?P<bare>{_MONTH})\b(?!,? \d{{4}}))"
+        rf"\b{_DAY}(?:(?:st|nd|rd|th)? (?:of )?(?P<month>{_DATED_MONTH}),? {_YEAR}"
+        rf"|(?:st|nd|rd|th) (?:of )?(?P<bare>{_DATED_MONTH})\b(?!,? \d{{4}}))"
     ),
     "on a day": re.compile(
         rf"\b[Oo]n (?:(?P<month>{_MONTH}) {_DAY}|(?P<first>\d{{1,2}}) (?P<bare>{_MONTH}))\b(?!,? \d{{4}})"
     ),
-    "month of year": re.compile(rf"\b(?P<month>{_MONTH}),? (?:of )?{_YEAR}"),
+    "month of year": re.compile(rf"\b(?P<month>{_DATED_MONTH}),? (?:of )?{_YEAR}"),
     "months": re.compile(
         rf"\b(?:[Ii]n|[Dd]uring|[Tt]hroughout) (?:early |late |mid[- ])?"
         rf"(?P<months>(?:{_MONTH})(?:(?:,|,? or|,? and) (?:{_MONTH}))*)\b(?: of)?(?: (?P<which>last|this) year)?"
@@ -97,7 +98,8 @@ _PATTERNS = {
     ),
     "ago": re.compile(rf"\b{_AMOUNT}\s+ago\b", _IGNORING_CASE),
     "latest": re.compile(
-        rf"\b(?:last|past|previous)\s+{_AMOUNT}\b|\b(?:the|this)\s+past\s+(?P<only>week|month|year)\b", _IGNORING_CASE
+        rf"\b(?:last|past|previous)\s+{_AMOUNT}\b|\b(?:(?:the|this)\s+past|(?:in|over|during|within|for)\s+the\s+last)\s+(?P<only>week|month|year)\b",
+        _IGNORING_CASE,
     ),
     "yesterday": re.compile(r"\b(?P<before>day before )?(?:yesterday|last night)\b", _IGNORING_CASE),
     "last": re.compile(
@@ -136,6 +138,8 @@ class AskedTime:
         if memory.occurred_start and memory.occurred_end:
             end = max(end, _days(memory.occurred_end)[1])
         apart = max(self.start - end + 1, first - self.end + 1, 0)
+        if memory.is_ongoing and memory.is_state and self.end - self.start >= 28 and first >= self.end:
+            return 0.0  # had not begun in that month or year
         if end - first > 4 * (self.end - self.start + self.slack):
             return 0.0
         return float(np.exp(-apart / self.slack))
@@ -268,7 +272,7 @@ def _days(moment: Moment) -> tuple[int, int]:
 
 
 def _month_number(text: str) -> int:
-    return int(text) if text.isdigit() else MONTHS.index(text) + 1
+    return int(text) if text.isdigit() else MONTHS.index(text.capitalize()) + 1
 
 
 def _month(year: int, month: int) -> date:

@@ -8,7 +8,7 @@ from itertools import pairwise
 from mnemorank.words import STOPWORDS, stem, words
 
 _READ = 16
-_LONGEST_SUBJECT = 4
+_LONGEST_SUBJECT = 8
 # What a person or thing does, has or is many times over, so that a new one takes nothing from the old.
 _MANY = frozenset(
     stem(word)
@@ -26,7 +26,10 @@ _CHANGES = frozenset(
     for word in "appointed changed increased lowered migrated moved postponed promoted raised reduced relocated "
     "renamed rescheduled switched transferred upgraded".split()
 )
-_BEING = frozenset("is are am was were".split())
+# What is denied, past or only wished for.
+_QUALIFYING = frozenset("not never will might used wants hopes plans formerly previously".split())
+_BEING_NOW = frozenset("is are am".split())
+_BEING = _BEING_NOW | frozenset("was were".split())
 _HELPING = _BEING | frozenset("has have had can could will would must may does do".split())
 _ARTICLES = frozenset("a an the my our your his her their its this that".split())
 _THE_ONE = _ARTICLES - {"a", "an"}
@@ -58,10 +61,10 @@ def are_rivals(a: Claim, b: Claim) -> bool:
     """Whether only one of two like facts can be true at a time, unless nothing tells.
 
     They are none if they share a word of many values ("likes", "is allergic to", "has a"), if they tell of events (a
-    verb of the past that is no change of state), or if they are about different subjects ("Tom lives in …", "Anna
-    lives in …"), but for "X is the …".
+    verb of the past that is no change of state), if only one of them is denied, past or planned and it says nothing of
+    the other, or if they are about different subjects ("Tom lives in …", "Anna lives in …"), but for "X is the …".
     """
-    if a.many & b.many:
+    if a.many & b.many or not _may_answer(a, b):
         return False
     in_b = {b.words[j]: j for j in reversed(b.verbs)}
     at = next(((i, in_b[a.words[i]]) for i in a.verbs if a.words[i] in in_b), None)
@@ -70,9 +73,26 @@ def are_rivals(a: Claim, b: Claim) -> bool:
     if _is_event(a.words, at[0]):
         return False
     subject_a, subject_b = (_subject(claim.words[:place]) for claim, place in zip((a, b), at, strict=True))
-    if at[0] != at[1] or at[0] > _LONGEST_SUBJECT or subject_a <= subject_b or subject_b <= subject_a:
+    if max(at) > _LONGEST_SUBJECT or subject_a <= subject_b or subject_b <= subject_a:
         return True
     return _is_the_one(a.words, at[0]) and _is_the_one(b.words, at[1])
+
+
+def _may_answer(a: Claim, b: Claim) -> bool:
+    """Whether one answers the other. What is denied, past or only planned ("does not live in Porto") takes nothing from
+    a plain fact but from one that it repeats ("is vegan", "is not vegan any more").
+    """
+    if _is_qualified(a) == _is_qualified(b):
+        return True
+    told, plain = (a, b) if _is_qualified(a) else (b, a)
+    return _subject(plain.words) <= _subject(told.words)
+
+
+def _is_qualified(claim: Claim) -> bool:
+    if any(word in _QUALIFYING or word.endswith(("n't", "n’t")) for word in claim.words):
+        return True
+    # Not "is located".
+    return any(_is_event(claim.words, i) and claim.words[i - 1] not in _BEING_NOW for i in claim.verbs if i)
 
 
 def _has_one(word: str, following: str) -> bool:
@@ -103,7 +123,7 @@ def _is_possessive(word: str) -> bool:
 
 
 def _subject(found: tuple[str, ...]) -> set[str]:
-    return {stem(word) for word in found if word not in _ASIDE}
+    return {word if _is_possessive(word) else stem(word) for word in found if word not in _ASIDE}
 
 
 def _is_the_one(found: tuple[str, ...], i: int) -> bool:

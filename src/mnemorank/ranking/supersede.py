@@ -21,6 +21,8 @@ Reason = Literal["stated", "key", "alike"]
 SAME_TEXT = 0.55
 SAME_ENTITIES = 0.5
 _NEVER = Moment(1)
+# Of a key that thousands share so many of the newest count as successors.
+_MOST_SUCCESSORS = 8
 _COMMON_TERM = 200
 # A longer text without a stated start is a session or document, not a fact that another replaces.
 _LONGEST_FACT = 300
@@ -32,6 +34,9 @@ _ASKS_FOR_THE_PAST = re.compile(
     r"(?:in|during|since|by) (?:\w+ )?(?:19|20)\d\d)\b",
     re.IGNORECASE,
 )
+
+# Not after "Dr.".
+_SENTENCE_END = re.compile(r"(?:(?<=\w{3}[.!?])|(?<=[!?\n]))\s+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +50,16 @@ class Supersession:
     stale: dict[int, int] = field(default_factory=dict)
     future: frozenset[int] = frozenset()
     because: dict[int, Reason] = field(default_factory=dict)
+    successors: dict[int, tuple[int, ...]] = field(default_factory=dict)
 
 
 def asks_for_the_past(query: str) -> bool:
-    """Whether the question is about how things were, so that an outdated memory may be the right answer."""
-    return bool(_ASKS_FOR_THE_PAST.search(query))
+    """Whether the question is about how things were, so that an outdated memory may be the right answer.
+
+    Of a turn of a chat the last sentence that asks tells; nearly every turn has a "was" somewhere.
+    """
+    asked = [sentence for sentence in _SENTENCE_END.split(query) if sentence.rstrip().endswith("?")]
+    return bool(_ASKS_FOR_THE_PAST.search(asked[-1] if asked else query))
 
 
 def not_begun(memories: Sequence[Memory], as_of: Moment | None) -> frozenset[int]:
@@ -58,7 +68,10 @@ def not_begun(memories: Sequence[Memory], as_of: Moment | None) -> frozenset[int
 
 
 def find_superseded(
-    memories: Sequence[Memory], as_of: Moment | None = None, among: Sequence[int] | None = None
+    memories: Sequence[Memory],
+    as_of: Moment | None = None,
+    among: Sequence[int] | None = None,
+    now: Moment | None = None,
 ) -> Supersession:
     """Which memories were replaced by another of the pool.
 
@@ -70,25 +83,31 @@ def find_superseded(
 
     :param as_of: the date whose state is asked for; memories that began later neither count nor replace.
     :param among: positions to look at, all by default; `future` is always of the whole pool.
+    :param now: the present: what is to begin later, a plan, replaces nothing yet, unless it is stated to.
     """
     future = not_begun(memories, as_of)
     known = [i for i in (range(len(memories)) if among is None else among) if i not in future]
     named = _named_pairs(memories, known)
+    begun = [i for i in known if not _is_planned(memories[i], as_of or now)]
     # What is stated is sure: no date and no likeness says otherwise of the same two, or of what has a stated successor.
     replaced = {older for older, _ in named}
     guessed = {
         pair: why
-        for pair, why in _matching_pairs(memories, known).items()
+        for pair, why in _matching_pairs(memories, begun).items()
         if pair[0] not in replaced and pair[::-1] not in named
     }
     pairs = named | guessed
-    newest: dict[int, int] = {}
-    for older, newer in pairs:
-        best = newest.get(older)
-        if best is None or _began_later(memories[newer], memories[best]):
-            newest[older] = newer
-    newest = _without_circles(newest)
-    return Supersession(newest, future, {older: pairs[older, newer] for older, newer in newest.items()})
+    successors: dict[int, list[int]] = defaultdict(list)
+    for older, newer in sorted(pairs, key=lambda pair: -(memories[pair[1]].begun or _NEVER).start):
+        successors[older].append(newer)
+    newest = _without_circles({older: found[0] for older, found in successors.items()})
+    because = {older: pairs[older, newer] for older, newer in newest.items()}
+    return Supersession(newest, future, because, {older: tuple(successors[older]) for older in newest})
+
+
+def _is_planned(memory: Memory, seen_from: Moment | None) -> bool:
+    """Whether it has still to begin; when it was noted does not tell."""
+    return bool(seen_from and memory.occurred_start and seen_from.is_before(memory.occurred_start))
 
 
 def _without_circles(newest: Mapping[int, int]) -> dict[int, int]:
@@ -111,15 +130,20 @@ def _without_circles(newest: Mapping[int, int]) -> dict[int, int]:
 def demote(order: Sequence[int], found: Supersession, relevance: Sequence[float], share: float = 0.5) -> list[int]:
     """Put each stale memory right below its successor, and memories of the future last; all else keeps its order.
 
-    A stale memory stays where it is when its successor is not an answer itself: under `share` of its relevance.
+    A successor that is no answer itself (under `share` of the relevance) leaves its place to the next one, and a stale
+    memory without such a successor stays where it is.
     """
     result = [item for item in order if item not in found.future]
     below: dict[int, list[int]] = defaultdict(list)
     place = {item: rank for rank, item in enumerate(result)}
-    for older, newer in found.stale.items():
-        if older not in place or newer not in place or place[newer] < place[older]:
-            continue
-        if relevance[newer] >= share * relevance[older]:
+    answers: dict[int, int] = {}
+    for older, newest in found.stale.items():
+        for newer in found.successors.get(older, (newest,)):
+            if older in place and newer in place and relevance[newer] >= share * relevance[older]:
+                answers[older] = newer
+                break
+    for older, newer in _without_circles(answers).items():
+        if place[newer] > place[older]:
             below[newer].append(older)
     moved = {older for group in below.values() for older in group}
 
@@ -156,7 +180,8 @@ def _named_pairs(memories: Sequence[Memory], known: Sequence[int]) -> dict[tuple
 
 
 def _matching_pairs(memories: Sequence[Memory], known: Sequence[int]) -> dict[tuple[int, int], Reason]:
-    """(older, newer) of states that share a key, each with the newest of its key, and of states that are alike."""
+    """(older, newer) of states that share a key, each with the newest of its key, and of states that are alike and do
+    not both have one."""
     keyed: dict[str, list[int]] = defaultdict(list)
     bags: dict[int, Counter[str]] = {}
     for i in known:
@@ -165,12 +190,12 @@ def _matching_pairs(memories: Sequence[Memory], known: Sequence[int]) -> dict[tu
             continue
         if not is_missing(memory.metadata.get("key")):
             keyed[str(memory.metadata["key"])].append(i)
-        elif memory.is_state and (memory.occurred_start is not None or _is_noted_fact(memory)):
+        if memory.is_state and (memory.occurred_start is not None or _is_noted_fact(memory)):
             bags[i] = Counter(terms(memory.text[:2000]))
     pairs: list[tuple[int, int, Reason]] = [(a, b, "alike") for a, b in _alike(memories, bags)]
     for group in keyed.values():
-        newest = max(group, key=lambda i: (memories[i].begun or _NEVER).start)
-        pairs += [(i, newest, "key") for i in group if i != newest]
+        newest = sorted(group, key=lambda i: (memories[i].begun or _NEVER).start)[-_MOST_SUCCESSORS:]
+        pairs += [(a, b, "key") for b in newest for a in group if a != b]
     ordered = ((a, b, why) if _began_later(memories[b], memories[a]) else (b, a, why) for a, b, why in pairs)
     return {(older, newer): why for older, newer, why in ordered if _began_later(memories[newer], memories[older])}
 
@@ -198,6 +223,8 @@ def _alike(memories: Sequence[Memory], bags: Mapping[int, Counter[str]]) -> list
 
 
 def _same_matter(a: Memory, b: Memory, bag_a: Counter[str], bag_b: Counter[str]) -> bool:
+    if not is_missing(a.metadata.get("key")) and not is_missing(b.metadata.get("key")):
+        return False
     if a.text == b.text or (a.context and b.context and a.context != b.context):
         return False
     if a.speaker and b.speaker and a.speaker != b.speaker:
