@@ -18,7 +18,6 @@ adds `closer`: lists of the excerpts of two sentences that MODEL finds best in r
 from __future__ import annotations
 
 import argparse
-import gzip
 import json
 import os
 import random
@@ -34,10 +33,12 @@ import paragraphs
 import written
 from shared import MadeList
 
+from mnemorank.data.records import open_to_write
+
 
 def write(folder: Path, name: str, lists: list[MadeList]) -> None:
     path = folder / f"{name}.jsonl.gz"
-    with gzip.open(path, "wt", encoding="utf-8") as stream:
+    with open_to_write(path) as stream:
         for number, made in enumerate(lists):
             record = {"id": str(number), "query": made.query, "source": name, "candidates": made.candidates()}
             if not made.right:

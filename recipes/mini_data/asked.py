@@ -3,7 +3,7 @@
 A line is `{"about": KIND, "query": …, "of": [KEY, …]}`, the keys being those of what answers. Kinds: `paragraph` and
 `pair` (2Wiki, a question that needs two), `article` (SQuAD's training articles), `news` (MultiHop-RAG), `session` (a
 window of a LongMemEval session), `turn` (a turn of a chat over RealMem's memories, with its day in `at`). Texts of dev
-questions are never asked about.
+questions are never asked about; of LongMemEval's, those under another name neither (see `dialogue`).
 """
 
 from __future__ import annotations

@@ -28,6 +28,10 @@ _ASK = [
 ]  # fmt: skip
 
 
+# What tells a session, whatever its name: a turn of more characters. Shorter ones ("Thank you!") stand in many.
+TELLING = 60
+
+
 @dataclass(frozen=True, slots=True)
 class Window:
     """Some turns of a session as one text."""
@@ -37,18 +41,12 @@ class Window:
 
 
 def make(path: Path, rng: random.Random) -> dict[str, list[MadeList]]:
-    """Dev questions (a third) are left out, and their evidence sessions from all that is made."""
+    """All but dev questions (a third), their twins and their evidence: see `_without_dev`."""
     with gzip.open(path, "rt", encoding="utf-8") as stream:
         rows = json.load(stream)
-    is_dev = [number(row["question_id"]) % 3 == 0 for row in rows]
-    hidden = {session for row, dev in zip(rows, is_dev, strict=True) if dev for session in row["answer_session_ids"]}
     made: dict[str, list[MadeList]] = {"lme": [], "reply": [], "said": []}
     known: dict[str, list[Turn]] = {}
-    for row, dev in zip(rows, is_dev, strict=True):
-        if dev:
-            continue
-        sessions = dict(zip(row["haystack_session_ids"], row["haystack_sessions"], strict=True))
-        sessions = {name: turns for name, turns in sessions.items() if name not in hidden}
+    for row, sessions in _without_dev(rows):
         size = rng.choice([85, 110, 125])  # words in a window
         if "_abs" not in row["question_id"]:
             made["lme"] += _answers(row, sessions, size, rng)
@@ -60,6 +58,36 @@ def make(path: Path, rng: random.Random) -> dict[str, list[MadeList]]:
         ([window.text for window in _windows(turns, asked.WINDOW)] for turns in known.values()), rng
     )
     return made
+
+
+def _without_dev(rows: Sequence[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], dict[str, list[Turn]]]]:
+    """The training questions, each with the sessions that may be seen.
+
+    A dev question's twin (`…_abs`) asks about the same sessions, and is none. A dev question's evidence `answer_X`
+    stands in other haystacks as `X` or `X_abs`: no session that shares a telling turn with such evidence may be seen.
+    """
+    dev = [row for row in rows if number(row["question_id"]) % 3 == 0]
+    held_out = {_without_suffix(row["question_id"]) for row in dev}
+    hidden = {name for row in dev for name in row["answer_session_ids"]}
+    told = {text for row in dev for name, turns in _sessions(row).items() if name in hidden for text in _telling(turns)}
+    for row in rows:
+        if _without_suffix(row["question_id"]) not in held_out:
+            seen = _sessions(row).items()
+            yield row, {name: turns for name, turns in seen if name not in hidden and told.isdisjoint(_telling(turns))}
+
+
+def _without_suffix(question: str) -> str:
+    """What a question's id shares with that of its twin."""
+    return question.removesuffix("_abs")
+
+
+def _sessions(row: dict[str, Any]) -> dict[str, list[Turn]]:
+    return dict(zip(row["haystack_session_ids"], row["haystack_sessions"], strict=True))
+
+
+def _telling(session: Sequence[Turn]) -> set[str]:
+    """The turns that tell the session from others."""
+    return {turn["content"] for turn in session if len(turn["content"]) > TELLING}
 
 
 def _answers(row: dict[str, Any], sessions: dict[str, list[Turn]], size: int, rng: random.Random) -> list[MadeList]:

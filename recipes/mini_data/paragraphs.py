@@ -1,4 +1,9 @@
-"""Lists from 2WikiMultiHopQA's training questions and paragraphs; paragraphs of dev questions are left out."""
+"""Lists from 2WikiMultiHopQA's training questions and paragraphs.
+
+Paragraphs that a dev question shows are left out of the pool: of `bridge`, `ict`, `title`, what was asked, and what is
+drawn from the whole pool. `wiki` has the training questions with their own paragraphs, some of which dev questions show
+too.
+"""
 
 from __future__ import annotations
 

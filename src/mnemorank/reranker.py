@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from mnemorank.closer import look_closer
-from mnemorank.errors import InputError, QueryTooLongError, ScorerError
+from mnemorank.errors import InputError, ScorerError
+from mnemorank.long_queries import score_by_the_end
 from mnemorank.manifest import Manifest
 from mnemorank.memory import Memory, MemoryLike, OnError, as_pool, read_memories
 from mnemorank.model import Model, Scored, Scoring
@@ -140,20 +141,10 @@ class Reranker:
         deadline: float | None,
         report: Callable[[str], None],
     ) -> Scored:
-        asked = query
-        while True:
-            try:
-                scored = self.model.score(asked, memories, instruction=instruction, deadline=deadline)
-            except QueryTooLongError as error:
-                asked = _end_of(asked, error.most / (2 * error.tokens))
-                if not asked.strip():
-                    raise
-                continue
-            if asked is not query:
-                report(
-                    f"query: too long for the model, which read only its last {len(asked)} of {len(query)} characters"
-                )
-            return scored
+        scored, read = score_by_the_end(self.model, query, memories, instruction=instruction, deadline=deadline)
+        if read is not query:
+            report(f"query: too long for the model, which read only its last {len(read)} of {len(query)} characters")
+        return scored
 
     def _score(
         self,
@@ -185,13 +176,6 @@ class Reranker:
 def _takes_instructions(manifest: Manifest) -> bool:
     """Whether an instruction reaches the model; what a remote one does with it cannot be known."""
     return manifest.family == "remote" or templates[manifest.template].instruction is not None
-
-
-def _end_of(text: str, share: float) -> str:
-    """The last share of a text, from the beginning of a word where there is one: a turn of a chat asks at its end."""
-    start = len(text) - int(len(text) * share)
-    border = text.find(" ", start)
-    return text[border + 1 :] if 0 <= border < len(text) - 1 else text[start:]
 
 
 def _check_request(query: object, top_k: object, deadline_ms: object) -> None:

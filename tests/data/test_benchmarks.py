@@ -157,6 +157,14 @@ def test_longmemeval_sessions_are_dated_candidates(tmp_path):
     assert unanswerable.labels == [0.0, 0.0]
 
 
+def test_longmemeval_sessions_that_the_haystack_lacks_are_missing(tmp_path):
+    answers = {"answer_session_ids": ["s2", "s8", "s9"]}
+    rows = [longmemeval_question(**answers), longmemeval_question(question_id="q2_abs", **answers)]
+    example, unanswerable = load("longmemeval", write(tmp_path / "l.json", rows))
+    assert (example.labels, example.missing) == ([0.0, 1.0], (1.0, 1.0))
+    assert unanswerable.missing == ()
+
+
 def test_longmemeval_turns_are_relevant_by_has_answer(tmp_path):
     path = write(tmp_path / "l.json", [longmemeval_question()])
     (example,) = load("longmemeval-turns", path)
@@ -206,6 +214,14 @@ def test_locomo_turns_categories_and_evidence(tmp_path):
     assert temporal.group == "conv-1"
 
 
+def test_locomo_evidence_with_zeros_before_its_numbers_names_the_same_turn(tmp_path):
+    conversation = locomo_conversation()
+    conversation["qa"] = [{**conversation["qa"][0], "evidence": ["D1:02", "D01:001", "D10:2"]}]
+    (example,) = load("locomo", write(tmp_path / "c.json", [conversation]))
+    assert example.labels == [1.0, 1.0, 0.0]
+    assert example.missing == (1.0,)
+
+
 def test_locomo_errors_name_the_field(tmp_path):
     conversation = locomo_conversation()
     conversation["conversation"]["session_1_date_time"] = "yesterday"
@@ -233,6 +249,12 @@ def test_multi_hop_errors_name_the_paragraph(tmp_path):
     path = write(tmp_path / "h.json", [hotpot_question(context=[["Arrow", "no list"]])])
     with pytest.raises(InputError, match=r"h.json:1: context 0: expected a list of sentences"):
         load("hotpotqa", path)
+
+
+def test_a_multi_hop_type_is_a_string_or_nothing(tmp_path):
+    assert load("hotpotqa", write(tmp_path / "h.json", [hotpot_question(type=None)]))[0].kind is None
+    with pytest.raises(InputError, match=r"h.json:1: type: expected a string or null, got \['bridge'\]"):
+        load("hotpotqa", write(tmp_path / "h.json", [hotpot_question(type=["bridge"])]))
 
 
 def test_musique_reads_lines_and_unanswerable_twins(tmp_path):
@@ -326,6 +348,21 @@ def test_a_relevant_document_that_the_corpus_lacks_is_missing_even_if_the_run_ha
     (example,) = load("beir", folder)
     assert [c.memory.id for c in example.candidates] == ["d1"]
     assert example.missing == (0.5,)
+
+
+@pytest.mark.parametrize("has_run", [False, True])
+def test_beir_never_ranks_the_query_itself(tmp_path, monkeypatch, has_run):
+    """ArguAna's queries are arguments of the corpus, under the same id; the pool stays as large without them."""
+    monkeypatch.setattr("mnemorank.data.benchmarks.beir.POOL", 2)
+    folder = beir_folder(tmp_path / "b")
+    texts = {"q1": "tea leaves", "d1": "green tea leaves", "d2": "black tea leaves in water"}
+    write_lines(folder / "corpus.jsonl", [{"_id": name, "text": text} for name, text in texts.items()])
+    (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq1\td1\t1\nq1\tq1\t2\nq2\tq2\t1\n")
+    if has_run:
+        (folder / "run.tsv").write_text("q1\tq1\t9\nq1\td1\t8\nq1\td2\t7\n")
+    (example,) = load("beir", folder)  # q2 is judged by itself alone
+    assert [(c.memory.id, c.label) for c in example.candidates] == [("d1", 1.0), ("d2", 0.0)]
+    assert example.missing == ()
 
 
 def test_beir_says_what_is_missing(tmp_path):

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -31,7 +33,13 @@ def test_negatives_are_added_and_the_same_for_a_seed():
     assert all(one.candidates[0].label == 1.0 for one in mined)
     assert mined == mine(pool(), Mining(count=3), seed=4)
     assert [added(one) for one in mined] != [added(one) for one in mine(pool(), Mining(count=3), seed=5)]
-    assert all(candidate.memory.first_stage_score is not None for candidate in mined[0].candidates[1:])
+
+
+def test_no_score_tells_a_mined_negative_from_a_right_memory():
+    assert {c.memory.first_stage_score for one in mine(pool(), Mining(count=3)) for c in one.candidates} == {None}
+    scored = [replace(one, candidates=(Candidate(one.memories[0].with_score(7.0), 1.0),)) for one in pool()]
+    for one in mine(scored, Mining(count=3)):
+        assert [c.memory.first_stage_score for c in one.candidates] == [7.0, None, None, None]
 
 
 @pytest.mark.parametrize("count", [1, 2, 4])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 
 import pytest
@@ -30,6 +31,36 @@ def test_a_group_is_a_string_or_a_number(tmp_path, read):
     write(path, {"query": "q", **fields, "group": [7]})
     with pytest.raises(InputError, match=r"f\.jsonl:1: group: expected a string or a number, got \[7\]"):
         list(read(path))
+
+
+@pytest.mark.parametrize("read", [read_lists, read_triplets])
+def test_a_kind_is_a_string_or_nothing(tmp_path, read):
+    fields = {"candidates": [{"text": "a", "label": 1}], "positive": "a", "negative": "b"}
+    path = write(tmp_path / "f.jsonl", *({"query": "q", **fields, "kind": kind} for kind in ("when", None)))
+    assert [each.kind for each in read(path)] == ["when", None]
+    for kind in (["a"], {"a": 1}, 3):
+        write(path, {"query": "q", **fields}, {"query": "q", **fields, "kind": kind})
+        with pytest.raises(InputError, match=r"f\.jsonl:2: kind: expected a string or null, got "):
+            list(read(path))
+
+
+@pytest.mark.parametrize(("write_them", "read"), [(write_lists, read_lists), (write_graded, read_graded)])
+def test_what_is_written_packed_is_read_back(tmp_path, write_them, read):
+    paths = [tmp_path / "plain.jsonl", tmp_path / "packed.jsonl.gz", tmp_path / "again.jsonl.gz"]
+    for path in paths:
+        write_them([graded_example()], path)
+    assert [list(read(path)) for path in paths] == [[graded_example()]] * 3
+    plain, packed, again = (path.read_bytes() for path in paths)
+    assert gzip.decompress(packed) == plain
+    assert packed == again
+    with pytest.raises(InputError, match=r"x\.zst: \.zst is only read"):
+        write_them([graded_example()], tmp_path / "x.zst")
+
+
+def test_half_a_character_is_read_as_it_was_written(tmp_path):
+    given = Example("1", "who is \ud800?", (Candidate(Memory("é \udc00 \\"), 1.0),))
+    write_lists([given], tmp_path / "lists.jsonl")
+    assert list(read_lists(tmp_path / "lists.jsonl")) == [given]
 
 
 @pytest.mark.parametrize("weight", [-1, "2", None, True, float("nan"), 1e9])

@@ -13,6 +13,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from mnemorank import InputError, Memory, Model, Moment
+from mnemorank.cli import main
 from mnemorank.data.records import Candidate, Example
 from mnemorank.evaluation.audits import Material, audits, read_examples
 from mnemorank.evaluation.audits.groups import fold_of_examples
@@ -113,6 +114,10 @@ def test_folds_keep_together_what_belongs_together():
     assert len(set(fold_of_examples(grouped, 1000)[:2])) == 1
 
 
+def test_folds_bear_half_a_character():
+    assert len(fold_of_examples([Example("0", "\ud800", (), group=None)], 5)) == 1
+
+
 class Rule:
     """A model that scores by a rule; the real pipeline reads memories the same way."""
 
@@ -194,6 +199,22 @@ def test_near_duplicates_share_most_of_their_words():
     assert near_duplicates(texts, texts, QUERY_ALIKE, _query_pieces, own_groups=["a", "a", "b"]) == {}
 
 
+def test_a_copy_is_found_among_very_many_texts_that_share_its_words():
+    crowd = [f"job title of person{i}" for i in range(700)]
+    assert near_duplicates(["job title"], [*crowd, "Job title?"], QUERY_ALIKE, _query_pieces) == {0: 700}
+    texts = ["job title", *crowd, "job title", "job title"]
+    groups = ["a", *("b" for _ in crowd), "a", "c"]
+    assert near_duplicates(texts, texts, QUERY_ALIKE, _query_pieces, own_groups=groups)[0] == 702
+    assert near_duplicates(["?"], ["!"], QUERY_ALIKE, _query_pieces) == {}
+
+
+def test_of_texts_that_share_a_word_those_that_share_a_rare_one_are_compared():
+    common = [f"word{letter}" for letter in "abcdefghijklmn"]
+    crowd = [" ".join([*common, *(f"own{i}of{n}" for i in range(10))]) for n in range(300)]
+    alike = " ".join(["zanzibar", *common[:11]])  # has fewer of the words than any of the crowd
+    assert near_duplicates([" ".join(["zanzibar", *common])], [*crowd, alike], QUERY_ALIKE, _query_pieces) == {0: 300}
+
+
 def test_label_noise_finds_what_competent_judges_agree_on():
     def overlapping(rng):
         return Memory("placeholder"), Memory(text(rng))
@@ -210,6 +231,64 @@ def test_label_noise_finds_what_competent_judges_agree_on():
     blind = run("label-noise", examples, models={"rule": Rule(lambda i, memory: 0)})
     assert blind.verdict == "skipped"
     assert "needs two judges" in blind.summary
+
+
+def graded(count, right="long enough to be the longer one of the two texts", near="short"):
+    """Pairs of an answer and of what is on topic and none: a teacher's 1 and .2."""
+    return [
+        Example(
+            str(number),
+            f"question {number} about {WORDS[number % len(WORDS)]}",
+            (Candidate(Memory(f"{right} {number}"), 1.0), Candidate(Memory(f"{near} {number}"), 0.2)),
+            group=f"group {number}",
+            relevant_from=0.5,
+        )
+        for number in range(count)
+    ]
+
+
+@pytest.mark.parametrize("name", ["metadata-only", "length"])
+def test_what_is_graded_below_the_threshold_is_wrong(name):
+    finding = run(name, graded(40))
+    assert finding.verdict == "fail"
+    assert finding.number == (1.0 if name == "metadata-only" else 0.5)
+
+
+def test_a_model_is_asked_about_graded_pairs():
+    by_length = {"rule": Rule(lambda i, memory: len(memory.text))}
+    assert run("shuffle", graded(40), models=by_length).details["accuracy"] == 1.0
+    third = Candidate(Memory("the very longest one of all, and not even on topic at all"), 0.0)
+    both = [replace(one, candidates=(*one.candidates, third)) for one in graded(40)]
+    assert run("shuffle", both, models=by_length).details["accuracy"] == 0.5  # of an answer and two that are none
+
+
+def test_label_noise_of_graded_pairs():
+    examples = [
+        replace(one, query=one.memories[int(number < 6)].text)
+        for number, one in enumerate(graded(60, right="entirely else", near="on topic"))
+    ]
+    finding = run("label-noise", examples, models={"rule": Rule(lambda i, memory: memory.text in DOUBTED)})
+    assert finding.details["doubtful"] == [str(number) for number in range(6)]
+    assert "said right: entirely else 0 | said wrong: on topic 0" in finding.examples[0]
+
+
+# What a judge finds relevant: the answers, but for six questions what is only on topic.
+DOUBTED = {f"on topic {number}" for number in range(6)} | {f"entirely else {number}" for number in range(6, 60)}
+
+
+def test_what_is_graded_below_the_threshold_does_not_leak():
+    test, known = graded(40), graded(40, right="something that nobody wrote in the test at all")
+    train = [replace(one, query=f"another matter {i}", group=None) for i, one in enumerate(known)]
+    assert run("leakage", test, train=train).number == 0
+    all_right = [[replace(one, relevant_from=0.0) for one in part] for part in (test, train)]
+    assert run("leakage", all_right[0], train=all_right[1]).number == 1.0
+
+
+def test_a_question_too_long_for_the_model_ends_no_audit(tiny_onnx):
+    memories = (Candidate(Memory("the cat"), 1.0), Candidate(Memory("ruby works at aurora"), 0.0))
+    examples = [Example(str(i), f"{'ruby works ' * 90 * i}the cat", memories, group=str(i)) for i in range(2)]
+    finding = run("shuffle", examples, models={"tiny": Model.load(tiny_onnx)})
+    assert finding.details["examples"] == 2
 
 
 def test_template_probe_runs_the_same_weights_without_template(tmp_path):
@@ -279,6 +358,41 @@ def test_audits_of_models_say_that_they_need_one(name):
     finding = run(name, pairs(5, nothing_tells))
     assert finding.verdict == "skipped"
     assert "--model" in finding.summary
+
+
+WIKI = {
+    "_id": "1",
+    "question": "Where was the maker of Aurora born?",
+    "context": [["Aurora", ["Aurora was made by Ruby."]], ["Zenith", ["Zenith is a lab."]]],
+    "supporting_facts": [["Aurora", 0]],
+}
+
+
+@pytest.mark.parametrize("task", [[], ["--task", "lists"]])
+@pytest.mark.parametrize("empty", ["PATH", "--train"])
+def test_an_empty_file_is_refused(tmp_path, capsys, task, empty):
+    (tmp_path / "full.jsonl").write_text('{"query": "q", "candidates": [{"text": "a", "label": 1}]}')
+    (tmp_path / "empty.jsonl").write_text("\n")
+    audited, trained_on = ("empty", "full") if empty == "PATH" else ("full", "empty")
+    command = ["audit", str(tmp_path / f"{audited}.jsonl"), "--train", str(tmp_path / f"{trained_on}.jsonl"), *task]
+    assert main(command) == 2
+    assert capsys.readouterr().err == f"mnemorank: {tmp_path}/empty.jsonl: holds no example\n"
+
+
+def test_training_data_may_be_the_task_s_own_or_ours(tmp_path, capsys):
+    audited, own, ours = (tmp_path / name for name in ("test.json", "train.json", "lists.jsonl"))
+    audited.write_text(json.dumps([WIKI]))
+    own.write_text(json.dumps([{**WIKI, "question": "Quite another one?"}], indent=1))
+    ours.write_text(json.dumps({"query": WIKI["question"], "candidates": [{"text": "a", "label": 1}]}))
+    command = ["audit", str(audited), "--task", "2wiki", "--only", "leakage", "--json"]
+    found = []
+    for train in (own, ours):
+        assert main([*command, "--train", str(train)]) == 0
+        found.append(json.loads(capsys.readouterr().out)["findings"][0]["details"])
+    assert found == [{"queries": 0, "memories": 1, "groups": 0}, {"queries": 1, "memories": 0, "groups": 0}]
+    folder = tmp_path / "beir"
+    assert main(["audit", str(ours), "--task", "lists", "--train", str(folder)]) == 2
+    assert "beir: cannot be read" in capsys.readouterr().err
 
 
 def test_the_format_is_found_out(tmp_path):

@@ -14,6 +14,7 @@ import torch
 from mnemorank import ArtefactError, Memory, Moment, Options, ScorerError
 from mnemorank.evaluation.baselines import Question, baselines
 from mnemorank.evaluation.contestants import contestant
+from mnemorank.evaluation.files import digest_of_code
 from mnemorank.ranking.fuse import Fusion
 from mnemorank.ranking.lexical import bm25
 from tests.conftest import build_tokenizer
@@ -68,6 +69,10 @@ def test_random_is_the_same_on_every_run_and_another_for_another_question():
     assert len(many) > 10
 
 
+def test_random_bears_half_a_character_in_a_question_s_name():
+    assert sorted(contestant("random").answer(Question("\ud800", "q", MEMORIES)).ranking()) == [0, 1, 2, 3]
+
+
 def test_a_model_folder_runs_as_pipeline_or_bare(tiny_onnx):
     pipeline, bare = contestant(str(tiny_onnx)), contestant(str(tiny_onnx), model_only=True)
     assert pipeline.fingerprint != bare.fingerprint
@@ -80,6 +85,13 @@ def test_a_model_folder_runs_as_pipeline_or_bare(tiny_onnx):
     assert answer.relevance is not None
     assert answer.relevance.tolist() == pytest.approx([1 / (1 + np.exp(1)), 0.5, 1 / (1 + np.exp(-1))])
     assert pipeline.answer(question).ranking()[0] == 2
+
+
+def test_a_question_too_long_for_the_model_is_read_by_its_end_alone_as_in_the_pipeline(tiny_onnx):
+    memories = [Memory("ruby works at aurora labs"), Memory("the cat")]
+    long = Question("q", "where does ruby work " * 60 + "the cat", memories)
+    for model_only in (False, True):
+        assert contestant(str(tiny_onnx), model_only=model_only).answer(long).ranking() == [1, 0]
 
 
 def test_a_question_without_a_time_is_asked_on_the_newest_day_of_its_memories(tiny_onnx, monkeypatch):
@@ -188,6 +200,12 @@ def test_a_bi_encoder_folder_is_known_by_its_pooling(bi_encoder):
         assert answer.scores[1] == pytest.approx(1, abs=1e-5)
         assert answer.scores[0] < 0.999
     assert contestant(str(bi_encoder)).fingerprint.startswith("bi-")
+
+
+def test_other_code_is_another_contestant_for_every_kind(bi_encoder, tiny_onnx):
+    """The loaders are code too: another version may cut the same file into other candidates."""
+    for name in (f"bi:{bi_encoder}", str(tiny_onnx), "bm25"):
+        assert digest_of_code() in contestant(name).fingerprint
 
 
 def test_a_bi_encoder_reads_long_memories_in_windows(bi_encoder):

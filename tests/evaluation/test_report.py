@@ -65,6 +65,14 @@ def test_the_page_has_its_sections(report):
     assert page.count("<script") == 2
 
 
+def test_half_a_character_does_not_keep_the_page_from_being_written(tmp_path):
+    record = {"query": "who is \ud800?", "candidates": [{"text": "a cat", "label": 1}, {"text": "a dog", "label": 0}]}
+    (tmp_path / "l.jsonl").write_text(json.dumps(record))
+    evaluation = evaluate(loaders["lists"], tmp_path / "l.jsonl", [contestant("bm25")])
+    write_report(evaluation, summarise(evaluation), tmp_path / "report.html")
+    assert "<h2>Summary</h2>" in (tmp_path / "report.html").read_text(encoding="utf-8")
+
+
 def browse(page: Path, profile: Path) -> str:
     done = subprocess.run(
         [CHROMIUM, *FLAGS, f"--user-data-dir={profile}", "--dump-dom", f"file://{page}"],

@@ -54,6 +54,24 @@ def test_calibration_and_abstention_of_what_gives_relevance(lists_file):
     assert sum(b["count"] for b in record["reliability"]) == 25
 
 
+def test_a_question_without_evidence_is_not_unanswerable(lists_file):
+    unjudged = {"query": "who was it?", "candidates": [{"text": "somebody", "label": 0}]}
+    lists_file.write_text(f"{lists_file.read_text()}\n{json.dumps(unjudged)}")
+    record = summarise(run(lists_file, contestant("bm25"))).to_json()
+    assert (record["queries"], record["ranked_queries"], record["unanswerable_queries"]) == (6, 4, 1)
+
+
+def test_a_pool_without_texts_has_no_relevance(tmp_path, tiny_onnx):
+    """It counts as 0 beside what was scored: the area under the curve is that of the others."""
+    answered = {"query": "ruby", "candidates": [{"text": "ruby", "label": 1}, {"text": "the cat", "label": 0}]}
+    blank = {"query": "who", "answerable": False, "candidates": [{"text": " ", "label": 0}, {"text": "", "label": 0}]}
+    path = tmp_path / "l.jsonl"
+    path.write_text("".join(json.dumps(one) + "\n" for one in (answered, blank)))
+    for model_only in (False, True):
+        (record,) = summarise(run(path, contestant(str(tiny_onnx), model_only=model_only))).to_json()["models"].values()
+        assert record["abstention_auc"] == 1.0
+
+
 def test_added_and_lost_against_the_first_stage(tmp_path):
     """The first stage has the right one in its top 5, the longest text is another: it falls out."""
     path = tmp_path / "l.jsonl"

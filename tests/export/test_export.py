@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import math
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -209,6 +210,39 @@ def test_a_dev_set_without_anything_relevant_judges_nothing(trained, dev_file, t
     path.write_text("".join(json.dumps(record) + "\n" for record in labels))
     with pytest.raises(InputError, match="dev: no candidate is relevant"):
         export(trained, tmp_path / "out", dev=list(read_examples(path)))
+    assert not (tmp_path / "out").exists()
+
+
+def test_questions_too_long_for_the_model_are_left_out_and_told(trained, dev_file, tmp_path, capsys):
+    lines = [json.loads(line) for line in dev_file.read_text().splitlines()]
+    long = {**lines[0], "query": "where does the cat work now " * 40}
+    path = tmp_path / "dev.jsonl"
+    path.write_text("".join(json.dumps(record) + "\n" for record in (*lines, long)))
+    command = ["export", str(trained), str(tmp_path / "out"), "--quantize", "none", "--tolerance", "1"]
+    assert main([*command, "--dev", str(path), "--calibration", str(path)]) == 0
+    told = "left out 1 of 7, questions too long for max_length 96"
+    assert f"dev: {told}; calibration: {told}" in " ".join(capsys.readouterr().out.split())
+    whole = export(trained, tmp_path / "whole", "none", dev=list(read_examples(dev_file)))
+    parity = load_artefact(tmp_path / "out").manifest.evaluation["parity"]
+    assert parity["metric_before"] == whole.parity.metric_before
+    path.write_text(json.dumps(long))
+    assert main([*command, "--dev", str(path)]) == 2
+    assert "dev: no question leaves room for a memory in 96 tokens" in capsys.readouterr().err
+
+
+def test_the_questions_that_are_left_must_judge_something(trained, dev_file, tmp_path):
+    first, second = list(read_examples(dev_file))[:2]
+    nothing = replace(second, candidates=tuple(replace(c, label=0.0) for c in second.candidates))
+    with pytest.raises(InputError, match="dev: no candidate is relevant"):
+        export(trained, tmp_path / "out", dev=[replace(first, query="the cat " * 90), nothing])
+
+
+@pytest.mark.parametrize("option", ["--dev", "--calibration"])
+def test_examples_without_any_text_are_refused(trained, tmp_path, capsys, option):
+    path = tmp_path / "blank.jsonl"
+    path.write_text('{"query": "cat", "candidates": [{"text": " ", "label": 1}, {"text": "", "label": 0}]}')
+    assert main(["export", str(trained), str(tmp_path / "out"), option, str(path)]) == 2
+    assert f"{option.removeprefix('--')}: every memory is blank" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 

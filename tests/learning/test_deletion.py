@@ -234,3 +234,22 @@ def test_a_memory_that_was_shown_with_many_texts_is_deleted(store):
     done = delete_by_scope(store, "memory", "profile", "default")
     assert (done.events, done.examples) == (1100, many)
     assert examples.counts(store.database) == {}
+
+
+@pytest.mark.parametrize("name", ["old", "new", "copy"])
+def test_a_deletion_reaches_memories_that_share_their_words_with_others(store, name):
+    """`copy` is `new` under another id: examples hold it by the name of the first that was logged."""
+    words = "Ruby had lunch with Sam."
+    dates = {"old": "2019-05-02", "new": "2024-03-05", "copy": "2024-03-05"}
+    lunches = {one: Memory(words, id=one, occurred_start=date) for one, date in dates.items()}
+    for number, (first, second) in enumerate((("old", "new"), ("old", "copy"))):
+        shown = tuple(Shown(place, lunches[one], one) for place, one in enumerate((first, second)))
+        event_id = store.log(Event("When was Ruby's lunch in 2024?", shown, "v1", user="ann", time=1.0 + number))
+        store.signal([Signal(event_id, "click", 1, actor="ann", time=2.0 + number)])
+    remine(store)
+    (entry,) = examples.load(store.database)
+    assert {c.memory.id: c.label for c in entry.example.candidates} == {"new": 1.0, "old": 0.0}
+    examples.load_for_training(store.database, "0002")
+    done = delete_by_scope(store, "memory", name, "default")
+    assert (done.events, done.examples, done.models) == (2 if name == "old" else 1, 1, {"0002": 1})
+    assert examples.load(store.database) == []

@@ -1,17 +1,19 @@
-"""A deletion that comes while examples are mined, or while a training is prepared, is not undone by either."""
+"""A deletion or cancellation that comes while examples are mined, or a training prepared, is not undone by either."""
 
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from learning_cases import make_event
 
 from mnemorank import InputError, Memory
-from mnemorank.learning import examples
-from mnemorank.learning.deletion import deletions
+from mnemorank.learning import examples, worker
+from mnemorank.learning.deletion import delete_by_scope, deletions
 from mnemorank.learning.loop import Loop
 from mnemorank.learning.mining_rules import MiningRules
+from mnemorank.learning.runs import STORE_VARIABLE
 from mnemorank.learning.settings import Settings, Training
 from mnemorank.learning.signals import Signal
 from mnemorank.learning.store import EventStore
@@ -20,7 +22,7 @@ from mnemorank.learning.store import EventStore
 @pytest.fixture
 def loop(tmp_path, store_url, tiny_onnx):
     """Ann and nine others asked; texts are not stored, so that mining looks each up."""
-    training = Training(model=str(tiny_onnx), least_examples=1)
+    training = Training(model=str(tiny_onnx), least_examples=1, nice=0)
     settings = Settings(mining=MiningRules(held_out=1e-9), training=training)
     with Loop(tmp_path / "loop", settings, store_url=store_url) as opened:
         for number, user in enumerate(("ann", *(f"u{i}" for i in range(9)))):
@@ -113,3 +115,68 @@ def test_a_deletion_while_a_training_is_prepared_reaches_its_file(loop, monkeypa
     (done,) = deletions(loop.store)
     assert done.models == ({f"run:{run.id}": 1} if moment == "before it is written" else {})
     assert loop.forget("user", "ann", "default").models == {}, "nothing of it was recorded after it was deleted"
+
+
+def work(loop: Loop, run_id: str, monkeypatch, train: Callable[[Path], None]) -> int:
+    """What the process of a run does, in this one; `train` is given the file that it would train on."""
+    monkeypatch.setenv(STORE_VARIABLE, loop.store_url)
+    monkeypatch.setattr(worker.signal, "signal", lambda *_: None)
+    monkeypatch.setattr(worker, "training_base", lambda *_: None)
+    monkeypatch.setattr(worker, "train_candidate", lambda *given: train(given[3]))
+    return worker.work(loop.root, run_id)
+
+
+def test_a_deletion_by_a_server_that_knows_only_the_store_is_not_trained_on(loop, monkeypatch):
+    loop.mine(lookup=memory_of)
+    run, _ = loop.train()
+    with EventStore(loop.store_url) as alone:
+        assert delete_by_scope(alone, "user", "ann", "default").models == {f"run:{run.id}": 1}
+    seen = []
+
+    def train(path: Path) -> None:
+        seen.append(path.read_text())
+        raise InputError("enough")
+
+    assert work(loop, run.id, monkeypatch, train) == 1
+    assert loop.runs.get(run.id).error == "enough"
+    (told,) = seen
+    assert "ann" not in told
+    assert told.count("\n") == 9
+
+
+def test_a_run_cancelled_before_its_process_begins_stays_cancelled(loop, monkeypatch):
+    loop.mine(lookup=memory_of)
+    run, _ = loop.train()
+    loop.runs.cancel(run.id)
+    assert work(loop, run.id, monkeypatch, lambda _: pytest.fail("it trains")) == 0
+    assert loop.runs.get(run.id).state == "cancelled"
+    assert loop.train()[0].id != run.id
+
+
+def test_a_run_whose_cancelling_was_interrupted_is_cancelled_by_the_next_process(loop, monkeypatch):
+    loop.mine(lookup=memory_of)
+    run, _ = loop.train()
+    (loop.runs.folder(run.id) / "cancel").touch()
+    assert work(loop, run.id, monkeypatch, lambda _: pytest.fail("it trains")) == 0
+    assert loop.recover().state == "cancelled"
+    assert loop.runs.open_run() is None
+    assert not (loop.runs.folder(run.id) / "feedback.jsonl").exists()
+
+
+def test_a_run_that_is_given_up_keeps_no_texts(loop):
+    loop.mine(lookup=memory_of)
+    run, _ = loop.train()
+    folder = loop.runs.folder(run.id)
+    for name in ("torch", "onnx"):
+        (folder / name).mkdir()
+    loop.runs.update(run.id, attempt=loop.settings.training.attempts)
+    assert loop.recover().state == "failed"
+    assert {path.name for path in folder.iterdir()} <= {".lock", "run.json"}
+
+
+def test_a_run_given_up_by_an_earlier_release_loses_its_texts_with_the_record_of_them(loop):
+    loop.mine(lookup=memory_of)
+    run, _ = loop.train()
+    loop.runs.update(run.id, state="failed")
+    assert loop.untrained() == 10
+    assert not (loop.runs.folder(run.id) / "feedback.jsonl").exists()

@@ -1,8 +1,12 @@
 import json
 import signal as signals_of_unix
+import sqlite3
 import subprocess
 import sys
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -11,11 +15,11 @@ from learning_cases import make_event
 
 from mnemorank import InputError, Memory
 from mnemorank.learning import schema
-from mnemorank.learning.database import Database, _engine
+from mnemorank.learning.database import EVENT_PATIENCE, Database, _engine
 from mnemorank.learning.events import Event, Shown
 from mnemorank.learning.privacy import Policy
 from mnemorank.learning.signals import Signal
-from mnemorank.learning.store import DAY, EventStore
+from mnemorank.learning.store import DAY, EventStore, _Waiting
 
 
 def test_an_event_comes_back_as_it_was_logged(store):
@@ -246,3 +250,51 @@ def test_errors_of_the_database_do_not_tell_texts(store):
     with pytest.raises(SQLAlchemyError) as caught:
         store.log(make_event("private question", ("private memory",), id="same"))
     assert "private" not in str(caught.value)
+
+
+def test_a_locked_store_fails_events_soon_and_other_writes_wait(tmp_path):
+    """One answer each waits for these events; the first to fail must not make the others wait in turn."""
+    locking = sqlite3.connect(tmp_path / "e.db", isolation_level=None, check_same_thread=False)
+    with closing(locking) as other, EventStore(tmp_path / "e.db") as store:
+        kept = store.log(make_event())
+        other.execute("BEGIN IMMEDIATE")
+        failed: list[str] = []
+
+        def log() -> None:
+            try:
+                store.log(make_event())
+            except sqlalchemy.exc.SQLAlchemyError as error:
+                failed.append(str(error))
+
+        threads = [threading.Thread(target=log, daemon=True) for _ in range(8)]
+        started = time.monotonic()
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(max(10 - (time.monotonic() - started), 0))
+        assert len(failed) == 8
+        assert "database is locked" in failed[0]
+        threading.Timer(EVENT_PATIENCE / 1000 + 0.5, other.execute, ("ROLLBACK",)).start()
+        assert store.signal([Signal(kept, "click", 0)]) == 1, "nobody's answer waits for it"
+        store.log(make_event())
+        assert store.counts()["events"] == 2
+
+
+def test_an_event_does_not_wait_for_a_thread_that_holds_the_store(tmp_path):
+    with EventStore(tmp_path / "e.db") as store, ThreadPoolExecutor(1) as pool:
+        with store.database.writing():
+            asked = pool.submit(store.log, make_event())
+            with pytest.raises(sqlalchemy.exc.TimeoutError, match="locked by another thread for 1000 ms"):
+                asked.result(10)
+        store.log(make_event())
+
+
+def test_a_bad_event_fails_nobody_elses(store):
+    """They are written together where they wait for each other."""
+    store.log(make_event(id="same"))
+    good, bad = (_Waiting([store._event_row(make_event(id=name))], []) for name in ("good", "same"))
+    store._waiting.extend([bad, good])
+    store._write_waiting()
+    assert isinstance(bad.error, sqlalchemy.exc.IntegrityError)
+    assert good.error is None
+    assert store.event("good") is not None

@@ -98,3 +98,75 @@ def test_a_rollback_does_not_begin_a_new_count_of_attempts(loop):
     assert loop._attempt() == 3
     loop.registry.promote("0002")
     assert loop._attempt() == 1
+
+
+def passed(loop: Loop, name: str, against: str) -> None:
+    facts = {"promote": True, "attempt": 1, "checks": [], "against": against}
+    loop.registry.history.append(action="evaluate", version=name, facts=facts)
+
+
+def test_a_rollback_takes_a_forced_floor_back(loop):
+    forced = add(loop)
+    loop.promote(forced, force=True)
+    assert loop.registry.floor().name == forced
+    loop.registry.rollback()
+    assert loop.registry.floor().name == "0001"
+    for _ in range(3):
+        name = add(loop)
+        passed(loop, name, loop.current().name)
+        loop.promote(name)
+    assert loop.registry.floor().name == "0001"
+    assert names(loop) == ["0001", "0004", "0005"], "and it is not collected"
+
+
+def test_a_forced_version_that_is_put_back_is_the_floor_again(loop):
+    forced = add(loop)
+    loop.promote(forced, force=True)
+    loop.registry.rollback()
+    loop.registry.rollback()
+    assert (loop.current().name, loop.registry.floor().name) == (forced, forced)
+    loop.registry.rollback()
+    passed(loop, forced, "0001")
+    loop.promote(forced)
+    assert loop.registry.floor().name == "0001", "it has passed the gate this time"
+
+
+def test_a_version_is_promoted_only_instead_of_the_one_it_was_compared_with(loop, monkeypatch):
+    faster, slower = add(loop), add(loop)
+    passed(loop, faster, "0001")
+    passed(loop, slower, "0001")
+    with Loop(loop.root, loop.settings) as other:
+        promote = other.registry.promote
+
+        def promote_later(name: str, **given):
+            loop.promote(faster)
+            return promote(name, **given)
+
+        monkeypatch.setattr(other.registry, "promote", promote_later)
+        with pytest.raises(InputError, match=f"{slower} passed the gate against 0001, but {faster} is in service now"):
+            other.promote(slower)
+        assert loop.current().name == faster
+        monkeypatch.setattr(other.registry, "promote", promote)
+        assert other.promote(slower, force=True).name == slower
+
+
+def test_a_rollback_while_a_candidate_is_measured_ends_the_run_in_order(loop, monkeypatch):
+    loop.registry.promote(add(loop))
+    candidate = add(loop)
+    fields = {"who": "", "promote": True, "base_version": "0002", "examples": 1}
+    run = loop.runs.create(**fields, settings=settings_to_table(loop.settings))
+    (loop.runs.folder(run.id) / "feedback.jsonl").write_text("{}\n")
+
+    def stages(self):
+        passed(loop, candidate, "0002")
+        loop.registry.rollback(why="complaints")
+        return {"promote": True}, loop.registry.version(candidate)
+
+    monkeypatch.setattr(worker.signal, "signal", lambda *_: None)
+    monkeypatch.setattr(worker._Worker, "_stages", stages)
+    assert worker._Worker(loop, run, lambda _: None).work() == 0
+    ended = loop.runs.get(run.id)
+    assert (ended.state, ended.promoted) == ("done", False)
+    assert f"{candidate} did not pass the gate: not evaluated yet against 0001" in ended.error
+    assert loop.current().name == "0001"
+    assert not (loop.runs.folder(run.id) / "feedback.jsonl").exists()

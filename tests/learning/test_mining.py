@@ -1,10 +1,13 @@
 import json
+from dataclasses import replace
 
 import pytest
 from learning_cases import make_event
 
 from mnemorank import InputError, Memory
+from mnemorank.learning.events import Event, Shown
 from mnemorank.learning.evidence import is_chitchat, query_key, votes
+from mnemorank.learning.examples import content_of
 from mnemorank.learning.golden import mine_golden
 from mnemorank.learning.mining import HELD_OUT, TRAIN, mine, split_of
 from mnemorank.learning.mining_rules import MiningRules
@@ -18,8 +21,6 @@ QUERY = "Where does Ruby work?"
 
 def feedback(*kinds, actor="ann", query=QUERY, texts=("alpha", "beta", "gamma", "delta"), **fields):
     """An event with signals (kind, position); text hashes as a store would fill them in."""
-    from dataclasses import replace
-
     event = make_event(query, texts, **fields)
     event = replace(event, shown=tuple(replace(s, text_hash=f"h-{s.memory.text}") for s in event.shown))
     return event, [
@@ -259,3 +260,65 @@ def test_golden_files_of_every_format_bootstrap(tmp_path):
 def test_bad_rules_are_refused(fields):
     with pytest.raises(InputError, match=r"mining\."):
         MiningRules(**fields)
+
+
+OLD = Memory("Ruby had lunch with Sam.", id="old", occurred_start="2019-05-02")
+NEW = Memory("Ruby had lunch with Sam.", id="new", occurred_start="2024-03-05")
+CAT = Memory("The cat sleeps.", id="cat")
+
+
+def asked_of(memories, query=QUERY, **fields):
+    """An event that showed the memories; hashes are of their texts, as a store's are."""
+    shown = tuple(Shown(place, one, one.id, f"h-{one.text}") for place, one in enumerate(memories))
+    return Event(query, shown, "v1", **fields)
+
+
+def by_id(mined):
+    return [{c.memory.id: c.label for c in one.example.candidates if c.weight} for one in mined.examples]
+
+
+def test_memories_with_the_same_words_are_told_apart_by_their_dates():
+    event = asked_of((OLD, NEW, CAT))
+    said = [Signal(event.id, "thumbs_down", 0, actor="ann"), Signal(event.id, "thumbs_up", 1, actor="ann")]
+    assert by_id(mine([(event, said)], FLAT)) == [{"new": 1.0, "old": 0.0}]
+    other = asked_of((NEW, OLD, CAT))
+    more = [Signal(other.id, "thumbs_up", 0, actor="bob")]
+    assert by_id(mine([(event, said), (other, more)], FLAT)) == [{"new": 1.0, "old": 0.0}], "wherever they stood"
+
+
+def test_without_stored_texts_memories_with_the_same_words_are_told_apart_by_their_ids():
+    event = asked_of((OLD, NEW, CAT))
+    event = replace(event, shown=tuple(replace(one, memory=None) for one in event.shown))
+    said = [Signal(event.id, "thumbs_down", 0, actor="ann"), Signal(event.id, "thumbs_up", 1, actor="ann")]
+    known = {one.id: one for one in (OLD, NEW, CAT)}
+    (mined,) = mine([(event, said)], FLAT, lookup=known.get).examples
+    assert {c.memory.id: c.label for c in mined.example.candidates if c.weight} == {"new": 1.0, "old": 0.0}
+    assert ("text", f"h-{NEW.text}") in mined.sources
+
+
+def test_labels_that_change_places_between_memories_with_the_same_words_are_new():
+    event = asked_of((OLD, NEW, CAT))
+    contents = set()
+    for place in (0, 1):
+        said = [Signal(event.id, "thumbs_up", place), Signal(event.id, "thumbs_down", 1 - place)]
+        (mined,) = mine([(event, said)], FLAT).examples
+        contents.add(content_of(mined, b"salt"))
+    assert len(contents) == 2
+
+
+def test_what_is_asked_of_the_day_is_another_question_on_another_day():
+    monday, tuesday = (Memory(f"Ann ate {what}.", id=what) for what in ("soup", "rice"))
+    log = []
+    for time, shown in (("2024-03-04T09:00", (monday, CAT)), ("2024-03-05", (tuesday, monday, CAT))):
+        event = asked_of(shown, "What did Ann eat today?", query_time=time)
+        log.append((event, [Signal(event.id, "thumbs_up", 0, actor="ann")]))
+    mined = mine(log, FLAT).examples
+    right = {
+        str(one.example.query_time)[:10]: [c.memory.id for c in one.example.candidates if c.label] for one in mined
+    }
+    assert right == {"2024-03-04": ["soup"], "2024-03-05": ["rice"]}
+    assert len({one.split for one in mined}) == len({one.example.group for one in mined}) == 1, "on one side of a split"
+    by_the_log = [(replace(event, query_time=None, time=86400.0 * day), said) for day, (event, said) in enumerate(log)]
+    assert len(mine(by_the_log, FLAT).examples) == 2
+    same = [(replace(event, query="What did Ann eat at noon?"), said) for event, said in log]
+    assert len(mine(same, FLAT).examples) == 1

@@ -91,6 +91,16 @@ def test_a_stranger_whose_body_is_on_its_way_reads_why(guarded):
         assert b"an API key is required" in answer
 
 
+def test_a_stranger_who_asks_first_is_not_invited_to_send_a_body(guarded):
+    """curl asks so before it sends more than a megabyte; invited, it would be reset in the midst of its body."""
+    head = b"POST /rerank HTTP/1.1\r\nHost: 127.0.0.1\r\ncontent-type: application/json\r\nexpect: 100-continue\r\n"
+    with socket.create_connection(("127.0.0.1", guarded.port), timeout=5) as stranger:
+        stranger.sendall(head + b"content-length: 9000\r\n\r\n")
+        answer = b"".join(iter(lambda: stranger.recv(4096), b""))
+    assert answer.startswith(b"HTTP/1.1 401 ")
+    assert b"an API key is required" in answer
+
+
 def test_scopes_are_kept(guarded, keys):
     _, made = keys
     swap = guarded.client.post("/v1/models/swap", json={}, headers=bearer(made["reader"]))

@@ -12,10 +12,11 @@ import pytest
 
 from mnemorank.artefact import load_artefact
 from mnemorank.errors import ScorerError
-from mnemorank.scorers.base import Batch
+from mnemorank.scorers.base import Batch, Pair
 from mnemorank.scorers.onnx import OnnxScorer
 from mnemorank.server.batching import BatchingScorer, CountingScorer
 from mnemorank.server.errors import DeadlineError, OverloadedError, RequestCancelledError
+from mnemorank.server.fair_queue import FairQueue, Job
 from mnemorank.server.ticket import Ticket, current_ticket
 
 
@@ -199,4 +200,26 @@ def test_the_pairs_of_one_request_are_shared_among_the_cores(tiny_onnx):
         wait_for(lambda: batcher.waiting_pairs == 2)  # one took five of ten, the other three of the five left
         scorer.gate.set()
         assert asked.result(10).tolist() == [-1.0] * 10
+    batcher.close()
+
+
+@pytest.mark.parametrize("lengths", [[0], [0, 0, 0], [3, 0]])
+def test_pairs_without_tokens_are_taken_too(tiny_onnx, lengths):
+    """A round that takes none of them would be followed by another, without end."""
+    (passage,) = OnnxScorer(load_artefact(tiny_onnx)).prepare(["ruby"])
+    queue = FairQueue(100, takers=2)
+    queue.put(Job([Pair("ruby", passage)] * len(lengths), lengths))
+    rounds = 0
+    while queue.pairs:
+        rounds += 1
+        assert queue.take(512), "a round of nothing"
+    assert 1 <= rounds <= len(lengths)
+
+
+def test_a_request_without_tokens_is_scored(tiny_onnx):
+    scorer = OnnxScorer(load_artefact(tiny_onnx), threads=1)
+    batcher = BatchingScorer(scorer, rounds_at_once=2)
+    passages = scorer.prepare([""] * 3)
+    assert {passage.length for passage in passages} == {0}
+    assert np.isfinite(batcher.score("", passages, deadline=time.monotonic() + 5)).all()
     batcher.close()

@@ -94,6 +94,31 @@ def test_a_giant_body_of_unstated_length_is_413(small):
     assert answer.status_code == 413
 
 
+def expecting(running, *parts: bytes) -> bytes:
+    """What comes of a request that asks first whether to send its body; the parts are sent whatever it is told."""
+    with connect(running) as one:
+        one.settimeout(5)
+        one.sendall(b"POST /rerank HTTP/1.1\r\nHost: 127.0.0.1\r\ncontent-type: application/json\r\n")
+        one.sendall(b"expect: 100-continue\r\n" + parts[0])
+        for part in parts[1:]:
+            time.sleep(0.05)
+            one.sendall(part)
+        return b"".join(iter(lambda: one.recv(65536), b""))
+
+
+def test_a_client_that_asks_first_is_not_invited_to_send_a_giant_body(small):
+    answer = expecting(small, b"content-length: 40000000\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 413 ")
+    assert b"max_body_bytes = 2000" in answer
+
+
+def test_an_invited_body_that_grows_too_large_is_let_in_before_it_is_refused(small):
+    part = b"3e8\r\n" + b"x" * 1000 + b"\r\n"
+    answer = expecting(small, b"transfer-encoding: chunked\r\n\r\n", part, part, part, part + b"0\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 100 ")
+    assert b"HTTP/1.1 413 " in answer
+
+
 def test_bodies_of_all_requests_together_are_bounded(start):
     """32 clients send half of a body each and wait: those beyond the bound are told so, and the server lives on."""
     running = start(max_body_bytes=1000, read_timeout=3.0)

@@ -192,6 +192,24 @@ def test_vllm_rerank_errors(client):
     }
 
 
+@pytest.mark.parametrize("asked", [{"use_activation": False}, {"activation": False}, {"raw_scores": True}])
+def test_vllm_rerank_gives_the_logits_of_its_score(client, asked):
+    texts = ["the cat", "the ruby"]
+    reranked = post(client, "/rerank", {"query": "ruby", "documents": texts, **asked}).json()["results"]
+    assert {entry["index"]: entry["relevance_score"] for entry in reranked} == {0: -1.0, 1: 0.0}
+    plain = post(client, "/rerank", {"query": "ruby", "documents": texts, "use_activation": True}).json()["results"]
+    assert [entry["relevance_score"] for entry in plain] == [close(0.5), close(LOW)]
+
+
+@pytest.mark.parametrize("limit", [0, -1])
+def test_vllm_rerank_cuts_nothing_where_its_score_does_not(client, limit):
+    body = {"query": "ruby works", "documents": ["cat ruby works"], "max_tokens_per_doc": limit, "raw_scores": True}
+    whole = post(client, "/rerank", body)
+    assert (whole.status_code, whole.json()["results"][0]["relevance_score"]) == (200, 1.0)
+    cut = post(client, "/rerank", {**body, "max_tokens_per_doc": 1})
+    assert cut.json()["results"][0]["relevance_score"] < 1.0
+
+
 @pytest.mark.parametrize("path", ["/score", "/v1/score"])
 @pytest.mark.parametrize("names", [("text_1", "text_2"), ("queries", "documents"), ("data_1", "data_2")])
 def test_vllm_score(client, path, names):

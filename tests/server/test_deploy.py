@@ -43,3 +43,11 @@ def test_what_the_image_copies_is_not_kept_out_of_its_context():
 @pytest.mark.parametrize("extra", re.findall(r"^ARG EXTRAS=(.+)$", DOCKERFILE, re.MULTILINE)[0].split(","))
 def test_the_extras_of_the_image_exist(extra):
     assert extra in PROJECT["project"]["optional-dependencies"]
+
+
+@pytest.mark.parametrize("told", [DOCKERFILE, (ROOT / "docs" / "serving.md").read_text()])
+def test_the_key_file_is_given_to_the_user_of_the_image(told):
+    """`--new-key` makes it readable by its owner alone, who is not the container's user."""
+    (user,) = re.findall(r"^USER (\d+)$", DOCKERFILE, re.MULTILINE)
+    assert f"chown {user} keys.toml" in told
+    assert told.index("--new-key") < told.index(f"chown {user} keys.toml")

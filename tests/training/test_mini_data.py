@@ -18,7 +18,7 @@ from mnemorank.model import Model
 def makers(monkeypatch):
     monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "recipes" / "mini_data"))
     yield
-    for name in ("asked", "closer", "dates", "hardest", "written", "narrowed", "shared"):
+    for name in ("asked", "closer", "dates", "dialogue", "hardest", "written", "narrowed", "shared"):
         sys.modules.pop(name, None)
 
 
@@ -379,3 +379,102 @@ def test_nothing_is_made_where_nothing_was_found_all_is_doubtful_short_or_the_qu
     assert closer(" ".join(WRONG_TEXT), KNOWN=-1e9, KEPT_KNOWN=0) == []
     assert closer(" ".join(WRONG_TEXT), query="Ruby " * 90) == []
     assert closer() == []
+
+
+def said(name):
+    """A session's turns, each long enough to tell the session from others."""
+    return [
+        {"role": role, "content": f"I and my {name} {number}, as the {role} has it, are here for twelve long days."}
+        for number in range(3)
+        for role in ("user", "assistant")
+    ]
+
+
+def longmemeval_row(question, evidence, sessions):
+    return {
+        "question_id": question,
+        "question": f"What of my {evidence}?",
+        "answer": evidence,
+        "answer_session_ids": [evidence],
+        "haystack_session_ids": list(sessions),
+        "haystack_sessions": list(sessions.values()),
+    }
+
+
+@pytest.fixture
+def of_dialogue(makers, tmp_path):
+    """Texts of all that is made of LongMemEval's rows."""
+    import dialogue
+
+    def made(*rows):
+        path = tmp_path / "rows.json.gz"
+        path.write_bytes(gzip.compress(json.dumps(rows).encode()))
+        lists = [one for part in dialogue.make(path, random.Random(1)).values() for one in part]
+        assert lists
+        return " ".join(f"{one.query} {Memory.of(each).text}" for one in lists for each in (*one.right, *one.wrong))
+
+    return made
+
+
+def question_id(*, dev):
+    """A dev question's id, or another; that of its twin is of no dev question."""
+    from shared import number
+
+    def is_dev(name):
+        return number(name) % 3 == 0
+
+    return next(name for name in map(str, range(99)) if is_dev(name) == dev and not is_dev(f"{name}_abs"))
+
+
+def test_a_dev_questions_evidence_is_hidden_under_any_name(ask, of_dialogue):
+    from asked import WINDOW, key
+    from dialogue import _windows
+
+    evidence, others = said("parrot"), {f"s{n}": said(f"cat{n}") for n in range(4)}
+    again = [{"role": "user", "content": "Hello!"}, *evidence[2:4]]
+    windows = [window.text for turns in (evidence, others["s1"]) for window in _windows(turns, WINDOW)]
+    ask(*({"about": "session", "query": "what of it?", "of": [key(window)]} for window in windows))
+    polite = {"role": "user", "content": "Thank you!"}  # a short turn stands in many sessions, and tells nothing
+    seen = {"1": evidence, "1_abs": again, **others, "s5": [polite, *said("dog")]}
+    text = of_dialogue(
+        longmemeval_row(question_id(dev=True), "answer_1", {"answer_1": [*evidence, polite], **others}),
+        longmemeval_row(question_id(dev=False), "s1", seen),
+    )
+    assert "cat1" in text
+    assert "dog" in text
+    assert "parrot" not in text
+
+
+def test_a_dev_questions_twin_is_not_trained_on(ask, of_dialogue):
+    ask()
+    name = question_id(dev=True)
+    own = {"answer_2": said("parrot"), "s8": said("goose"), "s9": said("gander")}
+    others = {f"s{n}": said(f"cat{n}") for n in range(4)}
+    text = of_dialogue(
+        longmemeval_row(name, "answer_1", {"answer_1": said("horse"), **others}),
+        longmemeval_row(f"{name}_abs", "answer_2", own),
+        longmemeval_row(question_id(dev=False), "s1", others),
+    )
+    assert "cat" in text
+    assert "parrot" not in text
+    assert "goose" not in text
+
+
+def test_the_same_lists_are_the_same_bytes(makers, tmp_path, monkeypatch):
+    import importlib.util
+    import time
+
+    from shared import MadeList
+
+    path = Path(__file__).parents[2] / "recipes" / "mini_data" / "__main__.py"
+    spec = importlib.util.spec_from_file_location("mini_data_main", path)
+    main = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(main)
+    for day, folder in enumerate(("one", "other")):
+        (tmp_path / folder).mkdir()
+        with monkeypatch.context() as clock:
+            clock.setattr(time, "time", lambda day=day: 1e9 + 86400 * day)
+            main.write(tmp_path / folder, "x", [MadeList("where?", ["here"], ["there"])])
+    one, other = (tmp_path / folder / "x.jsonl.gz" for folder in ("one", "other"))
+    assert one.read_bytes() == other.read_bytes()
+    assert json.loads(gzip.decompress(one.read_bytes()))["query"] == "where?"

@@ -32,7 +32,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="bundled model, model folder or hf:org/name, may be repeated; without one only the dataset is audited",
     )
     parser.add_argument(
-        "--train", action="append", default=[], metavar="FILE", help="what a model was trained on, may be repeated"
+        "--train",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="what a model was trained on, in our formats or TASK's; may be repeated",
     )
     parser.add_argument("--only", action="append", metavar="AUDIT", help="run only this audit, may be repeated")
     parser.add_argument(
@@ -45,15 +49,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     from mnemorank.cli.console import print_json, progress
     from mnemorank.data.benchmarks import loaders
-    from mnemorank.evaluation.audits import Material, audits, read_examples
+    from mnemorank.evaluation.audits import Material, audits, read_audited, read_training
     from mnemorank.model import Model
 
-    path = Path(arguments.path).expanduser()
-    if arguments.task:
-        examples, in_pairs = list(loaders[arguments.task].read(path)), False
-    else:
-        examples, in_pairs = read_examples(path)
-    train = [example for file in arguments.train for example in read_examples(Path(file).expanduser())[0]]
+    task = loaders[arguments.task] if arguments.task else None
+    examples, in_pairs = read_audited(Path(arguments.path).expanduser(), task)
+    train = [example for file in arguments.train for example in read_training(Path(file).expanduser(), task)]
     chosen = [audits[name] for name in arguments.only or audits]
     material = Material(
         examples,

@@ -180,9 +180,9 @@ def _extended(
             chosen.append(position)
     # A small pool may have no easy ones left: the rest is filled with hard ones rather than left out.
     chosen += [position for position in hard if position not in chosen][: mining.count - len(chosen)]
-    mined = tuple(
-        Candidate(pool.memories[position].with_score(float(scores[position])), 0.0) for position in sorted(chosen)
-    )
+    # Without a score: that of another question means nothing here, and that of the mining would be on another scale
+    # than those of the own candidates, or where these have none would tell the wrong from the right.
+    mined = tuple(Candidate(pool.memories[position].with_score(None), 0.0) for position in sorted(chosen))
     return replace(example, candidates=example.candidates + mined)
 
 

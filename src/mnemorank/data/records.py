@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import gzip
+import io
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from mnemorank.errors import InputError
 from mnemorank.files import read_json_lines
@@ -100,7 +103,7 @@ def example_of(record: Mapping[str, Any], where: str, default_id: str) -> Exampl
         query_time=_moment(time, f"{where}: query_time") if time else None,
         group=_group(record, "group", where),
         source=record.get("source"),
-        kind=record.get("kind"),
+        kind=optional_text(record, "kind", where),
         answerable=record.get("answerable", True) is not False,
         relevant_from=_relevant_from(record, where),
     )
@@ -115,7 +118,8 @@ def read_triplets(path: Path) -> Iterator[Triplet]:
                 raise InputError(f"{where}: {side}: expected a memory, got {record.get(side)!r:.60}")
             sides[side] = Memory.of(record[side], where=f"{where}: {side}")
         group = _group(record, "group" if "group" in record else "matter", where)
-        yield Triplet(text_of(record, "query", where), **sides, group=group, kind=record.get("kind"))
+        kind = optional_text(record, "kind", where)
+        yield Triplet(text_of(record, "query", where), **sides, group=group, kind=kind)
 
 
 def triplet_examples(triplets: Iterable[Triplet]) -> Iterator[Example]:
@@ -152,16 +156,31 @@ def read_graded(path: Path) -> Iterator[Example]:
         )
 
 
+@contextmanager
+def open_to_write(path: Path) -> Iterator[IO[str]]:
+    """A file to write UTF-8 to, packed where it ends in `.gz`, so that it is read back by its name.
+
+    Neither time nor name is in the packed file's header: the same text gives the same bytes.
+    """
+    if path.suffix == ".zst":
+        raise InputError(f"{path}: .zst is only read; write it plain or as .gz")
+    with path.open("wb") as raw:
+        packed = gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0) if path.suffix == ".gz" else raw
+        # Half a character, which UTF-8 does not have, becomes the escape that JSON has for it.
+        with io.TextIOWrapper(packed, encoding="utf-8", errors="backslashreplace") as stream:
+            yield stream
+
+
 def write_lists(examples: Iterable[Example], path: Path) -> None:
-    """Write examples in our `lists` format."""
-    with path.open("w", encoding="utf-8") as stream:
+    """Write examples in our `lists` format; packed where the path ends in `.gz`."""
+    with open_to_write(path) as stream:
         for example in examples:
             stream.write(json.dumps(example_record(example), ensure_ascii=False) + "\n")
 
 
 def write_graded(examples: Iterable[Example], path: Path) -> None:
     """Write examples as graded pairs, such as a teacher's for the recipe `lychee`; `read_graded` gathers them again."""
-    with path.open("w", encoding="utf-8") as stream:
+    with open_to_write(path) as stream:
         for example in examples:
             whole = example_record(example)
             asked = {key: whole[key] for key in ("query", "query_time", "group") if key in whole}
@@ -178,6 +197,13 @@ def text_of(record: Mapping[str, Any], key: str, where: str) -> str:
     value = record.get(key)
     if not isinstance(value, str) or not value.strip():
         raise InputError(f"{where}: {key}: expected a string that is not empty, got {value!r:.60}")
+    return value
+
+
+def optional_text(record: Mapping[str, Any], key: str, where: str) -> str | None:
+    value = record.get(key)
+    if value is not None and not isinstance(value, str):
+        raise InputError(f"{where}: {key}: expected a string or null, got {value!r:.60}")
     return value
 
 

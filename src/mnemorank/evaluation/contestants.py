@@ -14,6 +14,7 @@ from mnemorank.errors import ScorerError
 from mnemorank.evaluation.baselines import Answer, Contestant, Question, baselines
 from mnemorank.evaluation.baselines.bi_encoder import PREFIX, BiEncoder, is_bi_encoder
 from mnemorank.evaluation.files import digest_of_code, digest_of_folder
+from mnemorank.long_queries import score_by_the_end
 from mnemorank.model import Model
 from mnemorank.options import Options
 from mnemorank.ranking.calibrate import model_odds, sigmoid
@@ -90,14 +91,16 @@ class Pipeline:
 
 @dataclass(frozen=True, slots=True)
 class BareModel:
-    """A model's own scores, without blend or any other stage; long memories are still read in windows."""
+    """A model's own scores, without blend or any other stage; long memories are still read in windows, and questions
+    that are too long by their end, as in the pipeline.
+    """
 
     name: str
     fingerprint: str
     model: Model
 
     def answer(self, question: Question) -> Answer:
-        scored = self.model.score(question.query, question.memories)
+        scored, _ = score_by_the_end(self.model, question.query, question.memories)
         relevance = sigmoid(model_odds(scored.raw, scored.manifest))
         best = float(np.nanmax(relevance)) if np.isfinite(relevance).any() else 0.0
         scores = np.where(np.isnan(scored.raw), -np.inf, scored.raw)

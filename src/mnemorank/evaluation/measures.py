@@ -8,6 +8,7 @@ reaches ir-measures are ranks, so that its own rule for ties never applies.
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -61,14 +62,23 @@ class Judged:
 
 
 def neutral_order(example: Example) -> list[int]:
-    """Positions of the candidates in an order drawn by hash of question and memory, the same on every run."""
+    """Positions of the candidates in an order drawn by hash of question and memory, the same on every run.
 
-    def draw(position: int) -> tuple[bytes, int]:
+    Memories of one id, text and span are told apart by whatever else they have: their place in the file decides only
+    between memories that are the same in everything.
+    """
+
+    def draw(position: int) -> tuple[bytes, bytes, int]:
         memory = example.candidates[position].memory
         own = f"{example.id}\0{memory.id}\0{memory.occurred_start}\0{memory.occurred_end}\0{memory.text}"
-        return hashlib.blake2b(own.encode(errors="surrogatepass"), digest_size=8).digest(), position
+        whole = json.dumps(memory.to_dict(), sort_keys=True, default=str)
+        return _digest(own), _digest(f"{example.id}\0{whole}"), position
 
     return sorted(range(len(example.candidates)), key=draw)
+
+
+def _digest(text: str) -> bytes:
+    return hashlib.blake2b(text.encode(errors="surrogatepass"), digest_size=8).digest()
 
 
 def measure(judged: Sequence[Judged], rankings: Sequence[Sequence[int]]) -> dict[str, Floats]:

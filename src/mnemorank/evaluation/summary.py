@@ -82,12 +82,16 @@ class Figures:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """:param comparisons: of the first contestant with each other one, by measure: `{other: {measure: …}}`."""
+    """:param ranked: questions that ranking measures are taken of.
+    :param unanswerable: questions that nothing answers by design. Some are neither: no evidence is named for them.
+    :param comparisons: of the first contestant with each other one, by measure: `{other: {measure: …}}`.
+    """
 
     task: str
     path: str
     queries: int
     ranked: int
+    unanswerable: int
     candidates_mean: float
     pool_recall: float | None
     loading: float
@@ -102,7 +106,7 @@ class Summary:
             "candidates_mean": self.candidates_mean,
             "models": {name: one.to_json() for name, one in self.figures.items()},
             "ranked_queries": self.ranked,
-            "unanswerable_queries": self.queries - self.ranked,
+            "unanswerable_queries": self.unanswerable,
             "pool_recall": self.pool_recall,
             "overhead_seconds": self.loading,
             "comparisons": {
@@ -124,6 +128,7 @@ def summarise(evaluation: Evaluation) -> Summary:
         path=evaluation.path,
         queries=len(judged),
         ranked=ranked,
+        unanswerable=sum(not one.answerable for one in judged),
         candidates_mean=float(np.mean([len(one.labels) for one in judged])),
         pool_recall=pool_recall(judged),
         loading=evaluation.loading,
@@ -185,15 +190,16 @@ def _abstention(judged: Sequence[Judged], outcomes: Sequence[Outcome]) -> Mappin
     answers = [outcome.answer for outcome in outcomes]
     if all(answerable) or not any(answerable):
         return None
-    best = [
-        float(np.nanmax(answer.relevance))
-        for answer in answers
-        if answer.relevance is not None and len(answer.relevance)
-    ]
+    best = [_best(answer.relevance) for answer in answers if answer.relevance is not None]
     said = [answer.abstained for answer in answers if answer.abstained is not None]
     if len(best) != len(answers) or len(said) != len(answers):
         return None
     return abstention(answerable, said, best)
+
+
+def _best(relevance: Floats) -> float:
+    """The highest; 0 where nothing was scored, as of a pool without texts."""
+    return float(relevance[np.isfinite(relevance)].max(initial=0.0))
 
 
 def _exchange(asked: Sequence[Asked], rankings: Sequence[Sequence[int]]) -> Exchange:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -28,9 +28,11 @@ from mnemorank.export.parity import MEASURE, Parity, ParityError, compare, feeds
 from mnemorank.export.quantize import int8_dynamic, int8_static
 from mnemorank.export.sample import calibration_examples, sample_examples
 from mnemorank.export.weights import Grid
+from mnemorank.scorers.inputs import InputWriter
 from mnemorank.scorers.torch_loading import load_tokenizing
 from mnemorank.training.base import positions_of
 from mnemorank.training.checkpoints import whole_folder
+from mnemorank.training.examples import that_fit
 
 __all__ = ["KINDS", "Exported", "Parity", "ParityError", "export"]
 
@@ -61,7 +63,8 @@ def export(
 
     :param model: a trained folder: a sequence classifier, or a LoRA adapter, which is merged into its base.
     :param quantize: `none`, `int8` (dynamic), `int8-static`, or `int4` (weights).
-    :param dev: examples to measure quality by, before and after.
+    :param dev: examples to measure quality by, before and after. Questions that leave the model no room for a memory
+        are left out, here and of `calibration`; how many, the parity's note says.
     :param calibration: examples whose pairs tell the ranges of activations; the dev examples by default, else
         some of our dated triplets.
     :param tolerance: by how much the dev metric (NDCG@10) may fall.
@@ -70,8 +73,7 @@ def export(
         raise InputError(f"quantize: expected one of {', '.join(KINDS)}, got {quantize!r}")
     if not tolerance >= 0:
         raise InputError(f"tolerance: expected a number from 0, got {tolerance!r}")
-    if dev and not any(Judged.of(example).is_ranked for example in dev):
-        raise InputError("dev: no candidate is relevant; there is nothing to judge quality by")
+    _check_dev(dev)
     artefact = load_artefact(model)
     _check_output(output, artefact)
     grid = Grid.read(artefact.path / _GRID) if (artefact.path / _GRID).is_file() else None
@@ -83,6 +85,13 @@ def export(
     network = load_classifier(artefact)
     artefact = _fitting(artefact, network.config)
     tokenizer = load_tokenizing(*tokenizer_folders(artefact)).tokenizer
+    told: list[str] = []
+    writer = InputWriter(tokenizer, artefact.manifest)
+    dev, calibration = (
+        _readable(examples, writer, told.append, what)
+        for what, examples in (("dev", dev), ("calibration", calibration))
+    )
+    _check_dev(dev)
     compared = feeds(dev or sample_examples(), tokenizer, artefact.manifest)
     calibrating: list[Feed] = []
     if quantize.startswith("int8"):
@@ -97,6 +106,7 @@ def export(
         is_bert = bert_layers(network) is not None
         _write_plain(artefact, plain)
         name, note = _quantize(quantize, artefact, plain, folder / "model.onnx", calibrating, is_bert, grid)
+        note = "; ".join([*told, *([note] if note else [])]) or None
         parity = replace(compare(plain, folder / "model.onnx", expected, compared), note=note)
         manifest = replace(artefact.manifest, family="onnx", quantization=name, files={})
         if dev:
@@ -107,6 +117,19 @@ def export(
         names = [path.name for path in folder.iterdir() if path.is_file()]
         manifest = write_manifest(folder, manifest, names)
     return Exported(output, manifest, parity)
+
+
+def _check_dev(dev: Sequence[Example]) -> None:
+    if dev and not any(Judged.of(example).is_ranked for example in dev):
+        raise InputError("dev: no candidate is relevant; there is nothing to judge quality by")
+
+
+def _readable(examples: Sequence[Example], writer: InputWriter, say: Callable[[str], None], what: str) -> list[Example]:
+    """The examples whose questions leave room for a memory; how many do not is said. Texts there must be."""
+    fitting = that_fit(examples, writer, say, what)
+    if fitting and not any(memory.text.strip() for example in fitting for memory in example.memories):
+        raise InputError(f"{what}: every memory is blank; there is nothing to score")
+    return fitting
 
 
 def _write_plain(artefact: Artefact, path: Path, calibration: Sequence[Feed] = (), one_node: bool = True) -> None:

@@ -14,10 +14,10 @@ Votes = dict[tuple[str, str], list[Vote]]
 
 
 def by_memory(given: Sequence[Vote]) -> dict[str, list[Vote]]:
-    """Votes by the hash of the memory's text."""
+    """Votes by the memory's identity."""
     found: dict[str, list[Vote]] = defaultdict(list)
     for vote in given:
-        found[vote.shown.text_hash].append(vote)
+        found[vote.shown.identity].append(vote)
     return dict(found)
 
 
@@ -34,7 +34,7 @@ def one_vote_each(given: Sequence[Vote]) -> list[Vote]:
     """One vote an actor and memory: the side its votes lean to, with the weight of the strongest, not their sum."""
     by_pair: dict[tuple[str, str], list[Vote]] = defaultdict(list)
     for vote in given:
-        by_pair[vote.actor, vote.shown.text_hash].append(vote)
+        by_pair[vote.actor, vote.shown.identity].append(vote)
     chosen = []
     for same in by_pair.values():
         lean = sum(vote.value * vote.weight for vote in same)

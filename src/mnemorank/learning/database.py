@@ -10,12 +10,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url, select, text
-from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
+from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, TimeoutError
 
 from mnemorank.errors import InputError, MissingExtraError
 from mnemorank.learning import schema
 
 _PATIENCE = 30_000  # milliseconds that SQLite waits for another process's lock
+EVENT_PATIENCE = 1_000  # for a lock, while an answer waits for its event to be written
 _LOG_PATIENCE = 200  # for others to leave the log; nobody can write meanwhile
 
 
@@ -52,13 +53,31 @@ class Database:
             yield connection
 
     @contextmanager
-    def writing(self) -> Iterator[Connection]:
+    def writing(self, patience: int | None = None) -> Iterator[Connection]:
+        """A transaction that writes.
+
+        :param patience: milliseconds that SQLite's lock is waited for. By default as long as other threads need, and
+            half a minute for another process.
+        """
+        wait = _PATIENCE if patience is None else patience
+        with (
+            self._sole_writer(patience),
+            self._writes.connect() as connection,
+            connection.execution_options(mnemorank_patience=wait).begin(),
+        ):
+            yield connection
+
+    @contextmanager
+    def _sole_writer(self, patience: int | None) -> Iterator[None]:
         if self._one_writer is None:
-            with self._writes.begin() as connection:
-                yield connection
-        else:
-            with self._one_writer, self._writes.begin() as connection:
-                yield connection
+            yield
+            return
+        if not self._one_writer.acquire(timeout=-1 if patience is None else patience / 1000):
+            raise TimeoutError(f"the store was locked by another thread for {patience} ms")
+        try:
+            yield
+        finally:
+            self._one_writer.release()
 
     def forget_log(self) -> bool:
         """Empty SQLite's log, which keeps what was written, deleted texts too, until it is moved into the file.
@@ -150,7 +169,10 @@ def _sqlite(url: URL) -> Engine:
     @event.listens_for(engine, "begin")
     def _begin(connection: Connection) -> None:
         # A writer takes its lock at once: to upgrade a reader's later may deadlock with another process.
-        writes = connection.get_execution_options().get("mnemorank_write")
+        options = connection.get_execution_options()
+        writes = options.get("mnemorank_write")
+        # Connections are shared: each transaction says how long it waits, whatever the one before it said.
+        connection.exec_driver_sql(f"PRAGMA busy_timeout={options.get('mnemorank_patience', _PATIENCE)}")
         connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
     return engine

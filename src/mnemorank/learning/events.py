@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from mnemorank.errors import InputError
+from mnemorank.learning.identity import named, told_apart
 from mnemorank.memory import Memory
 from mnemorank.results import Ranking
 
@@ -37,6 +38,16 @@ class Shown:
     relevance: float | None = None
     raw_score: float | None = None
     propensity: float = 1.0
+
+    @property
+    def identity(self) -> str:
+        """Tells it from others, those with the same words included: last year's lunch is not this year's.
+
+        Where the memory is not stored, its id has to tell what else is known of it.
+        """
+        if self.memory is not None:
+            return told_apart(self.text_hash, self.memory)
+        return named(self.text_hash, self.memory_id) if self.memory_id else self.text_hash
 
 
 @dataclass(frozen=True, slots=True)

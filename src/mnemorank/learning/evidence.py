@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from mnemorank.learning.events import Event, Shown
+from mnemorank.learning.identity import SEPARATOR
 from mnemorank.learning.propensity import Propensities
 from mnemorank.learning.signals import KINDS, SHOWS_INTEREST, Signal, Verdict, merge
 from mnemorank.memory import Memory
@@ -16,8 +17,13 @@ CHITCHAT = frozenset(
     "bye cheers cool fine good great hello hey hi lol morning evening night nice ok okay please pls sure test testing "
     "thank thanks thx welcome wow yeah yep yes nope haha hmm right got doing going today".split()
 )
+# What these mean depends on the day.
+RELATIVE_TIMES = frozenset(
+    "today yesterday tomorrow tonight now current currently last next this ago recent recently latest".split()
+)
 SKIPPED = "skipped"
 _ENOUGH_TO_JUDGE = 3
+_DATE = len("2024-03-05")
 
 Lookup = Callable[[str], Memory | None]
 
@@ -48,6 +54,19 @@ def is_chitchat(query: str) -> bool:
 def query_key(query: str) -> str:
     """What makes two queries the same: their stems, in any order and case."""
     return " ".join(sorted(set(terms(query))))
+
+
+def question_key(event: Event) -> str:
+    """What makes the questions of two events the same: their `query_key`, and the day where they speak of it."""
+    asked = event.query or ""
+    if not RELATIVE_TIMES.intersection(words(asked)):
+        return query_key(asked)
+    return query_key(asked) + SEPARATOR + _day(event)
+
+
+def _day(event: Event) -> str:
+    """The day that the question was asked on: the asker's own, as `query_time` writes it, else that of the log."""
+    return event.query_time[:_DATE] if event.query_time else f"{event.time // 86400:.0f}"
 
 
 def votes(

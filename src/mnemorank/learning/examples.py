@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
@@ -13,9 +14,10 @@ from sqlalchemy import Connection, delete, func, literal, or_, select
 from mnemorank.data.records import Example, example_of, example_record
 from mnemorank.learning import schema
 from mnemorank.learning.database import Database, take_turns
-from mnemorank.learning.identity import SEPARATOR
+from mnemorank.learning.identity import SEPARATOR, told_apart
 from mnemorank.learning.labelling import EASY
 from mnemorank.learning.mining import MinedExample
+from mnemorank.memory import Memory
 
 _ROWS = 500
 
@@ -125,6 +127,15 @@ def trained_on(database: Database, version: str) -> set[str]:
         return set(connection.execute(select(table.c.example_id).where(table.c.version == version)).scalars())
 
 
+def not_deleted(database: Database, version: str) -> set[str]:
+    """Ids of the examples recorded by `load_for_training` that no deletion has reached since."""
+    # A deletion takes the sources of an example away, and every example has some.
+    table = schema.model_sources
+    query = select(table.c.example_id).distinct().where(table.c.version == version)
+    with database.reading() as connection:
+        return set(connection.execute(query).scalars())
+
+
 def write_with_provenance(mined: Iterable[MinedExample], path: Path) -> int:
     """Write examples in our `lists` format, each with its provenance beside; returns how many."""
     written = 0
@@ -140,8 +151,14 @@ def content_of(entry: MinedExample, salt: bytes) -> str:
     """A keyed hash of what people said: texts and labels, without weights and easy negatives, which always shift."""
     candidates = entry.example.candidates
     told = entry.provenance.get("labels") or [{}] * len(candidates)
+    count = Counter(candidate.memory.text for candidate in candidates)
+
+    def words(memory: Memory) -> str:
+        # The rest is told only where it is needed: contents of earlier versions are to stay the same.
+        return told_apart(memory.text, memory) if count[memory.text] > 1 else memory.text
+
     parts = sorted(
-        f"{candidate.label:g}{SEPARATOR}{candidate.memory.text}"
+        f"{candidate.label:g}{SEPARATOR}{words(candidate.memory)}"
         for candidate, label in zip(candidates, told, strict=True)
         if EASY not in label.get("votes", ())
     )

@@ -11,7 +11,7 @@ from operator import itemgetter
 
 from mnemorank.learning.ballot import by_memory
 from mnemorank.learning.evidence import Lookup, Vote, query_key
-from mnemorank.learning.identity import digest
+from mnemorank.learning.identity import digest, text_hash_of
 from mnemorank.learning.mining_rules import MiningRules
 from mnemorank.memory import Memory
 from mnemorank.words import terms
@@ -23,15 +23,20 @@ _MANY_SPEAKERS = 4
 
 @dataclass(frozen=True, slots=True)
 class Labelled:
-    """:param votes: what the label rests on; none for memories that nobody judged.
+    """:param identity: `Shown.identity` of the memory.
+    :param votes: what the label rests on; none for memories that nobody judged.
     :param kind: of those: EASY or UNJUDGED.
     """
 
     memory: Memory
-    text_hash: str
+    identity: str
     label: float
     votes: tuple[Vote, ...] = ()
     kind: str = ""
+
+    @property
+    def text_hash(self) -> str:
+        return text_hash_of(self.identity)
 
     @property
     def weight(self) -> float:
@@ -48,19 +53,19 @@ def label(
 ) -> tuple[list[Labelled], list[Labelled]]:
     """The right and the wrong memories of one query, the weightiest of each.
 
-    :param pool: memories by the hash of their text; `lookup` is asked for those that are not in it.
+    :param pool: memories by their identity; `lookup` is asked for those that are not in it.
     """
     found = []
     speakers = len({vote.actor for vote in given})
-    for text_hash, same in sorted(by_memory(given).items()):
-        memory = text_of(text_hash, same[0].shown.memory_id, pool, lookup)
+    for identity, same in sorted(by_memory(given).items()):
+        memory = text_of(identity, same[0].shown.memory_id, pool, lookup)
         decided = _majority(same, speakers, rules)
         if memory is None:
             dropped["memories without a text"] += 1
         elif decided is None:
             dropped["disputed memories"] += 1
         else:
-            found.append(Labelled(memory, text_hash, decided, tuple(same)))
+            found.append(Labelled(memory, identity, decided, tuple(same)))
     return _weightiest(found, 1.0, rules.positives), _weightiest(found, 0.0, rules.negatives)
 
 
@@ -72,17 +77,17 @@ def easy_negatives(tenant: str, query: str, ring: Ring, judged: Collection[str],
     asked = set(terms(query))
     start = bisect_left(ring, digest(tenant, query_key(query)), key=itemgetter(0))
     found: list[Labelled] = []
-    for _, text_hash, memory in chain(islice(ring, start, None), islice(ring, start)):
+    for _, identity, memory in chain(islice(ring, start, None), islice(ring, start)):
         if len(found) == most:
             break
-        if text_hash not in judged and not asked & set(terms(memory.text)):
-            found.append(Labelled(memory, text_hash, 0.0, kind=EASY))
+        if identity not in judged and not asked & set(terms(memory.text)):
+            found.append(Labelled(memory, identity, 0.0, kind=EASY))
     return found
 
 
 def ring_of(pool: Mapping[str, Memory]) -> Ring:
     """Memories by a hash of their text that is the same for every store."""
-    return sorted(((digest(memory.text), text_hash, memory) for text_hash, memory in pool.items()), key=itemgetter(0))
+    return sorted(((digest(memory.text), identity, memory) for identity, memory in pool.items()), key=itemgetter(0))
 
 
 def _majority(same: Sequence[Vote], speakers: int, rules: MiningRules) -> float | None:
@@ -97,9 +102,9 @@ def _majority(same: Sequence[Vote], speakers: int, rules: MiningRules) -> float 
     return 0.0 if max(share, heads) <= 1 - rules.floor else None
 
 
-def text_of(text_hash: str, name: str | None, pool: Mapping[str, Memory], lookup: Lookup | None) -> Memory | None:
+def text_of(identity: str, name: str | None, pool: Mapping[str, Memory], lookup: Lookup | None) -> Memory | None:
     """The memory as the store keeps it, else as `lookup` knows it."""
-    found = pool.get(text_hash)
+    found = pool.get(identity)
     return found if found is not None or lookup is None or name is None else lookup(name)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import subprocess
-import time
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -146,9 +145,11 @@ class Loop:
         run = self.runs.open_run()
         if run is None or self.runs.is_alive(run.id):
             return run
+        if self.runs.is_cancelled(run.id):  # whoever cancelled it was killed before it was recorded
+            return self.runs.end(run.id, CANCELLED)
         if run.attempt >= self.settings.training.attempts:
             error = f"its process was killed {run.attempt} times"
-            return self.runs.update(run.id, state=FAILED, finished=time.time(), error=error)
+            return self.runs.end(run.id, FAILED, error=error)
         logger.info("going on with the run %s", run.id)
         self._start(run)
         return run
@@ -187,7 +188,11 @@ class Loop:
         self.registry.version(name)  # what does not exist is told as such
         said = self.last_decision(name)
         if not force and not (said and said["promote"]):
-            reasons = "; ".join(c["reason"] for c in said["checks"] if not c["passed"]) if said else "not evaluated yet"
+            reasons = (
+                "; ".join(check["reason"] for check in said["checks"] if not check["passed"])
+                if said
+                else f"not evaluated yet against {self.current().name}"
+            )
             raise InputError(f"version: {name} did not pass the gate: {reasons}; --force promotes it all the same")
         shadow = check_shadow(self.shadow_result(name), self.settings.gate) if self.settings.shadow else None
         if shadow is not None and not shadow.passed and not force:
@@ -196,7 +201,8 @@ class Loop:
         forced = not (said and said["promote"]) or (shadow is not None and not shadow.passed)
         facts = {"gate": said, "shadow": asdict(shadow) if shadow else None, "forced": forced}
         told = {key: value for key, value in facts.items() if value}
-        version = self.registry.promote(name, who=who, why=why, facts=told)
+        instead_of = said["against"] if said and not force else None
+        version = self.registry.promote(name, who=who, why=why, facts=told, instead_of=instead_of)
         self.collect(who)
         return version
 
@@ -282,8 +288,10 @@ class Loop:
 
     def untrained(self) -> int:
         """How many examples no model was trained on; a run that failed or was cancelled trained none."""
-        ended = [f"run:{run.id}" for run in self.runs.all() if run.state in (FAILED, CANCELLED)]
-        examples.drop_trainings(self.store.database, ended)
+        ended = [run.id for run in self.runs.all() if run.state in (FAILED, CANCELLED)]
+        for run_id in ended:
+            self.runs.clean(run_id)  # without the record of what is in its files no deletion would reach them
+        examples.drop_trainings(self.store.database, [f"run:{run_id}" for run_id in ended])
         return examples.untrained(self.store.database)
 
     def status(self) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import Any
 from mnemorank.data.records import Candidate, Example
 from mnemorank.learning.ballot import admitted, by_memory
 from mnemorank.learning.events import Event
-from mnemorank.learning.evidence import Lookup, Vote, is_chitchat, query_key, votes
+from mnemorank.learning.evidence import Lookup, Vote, is_chitchat, query_key, question_key, votes
 from mnemorank.learning.identity import SEPARATOR, digest, named
 from mnemorank.learning.labelling import UNJUDGED, Labelled, easy_negatives, label, ring_of, text_of
 from mnemorank.learning.mining_rules import MiningRules
@@ -59,7 +59,7 @@ def mine(
     rules: MiningRules | None = None,
     lookup: Lookup | None = None,
 ) -> Mined:
-    """Examples from the feedback of a log, one a query and tenant.
+    """Examples from the feedback of a log, one a query and tenant; one a day for queries that speak of the day.
 
     :param lookup: gives a memory by its id, for stores that may not keep texts.
     """
@@ -81,7 +81,7 @@ def mine(
             wrong = easy_negatives(tenant, latest.query or "", rings.get(tenant, ()), judged, rules.easy_negatives)
         split = split_of(latest.query or "", rules.held_out)
         if split == HELD_OUT:
-            known = {*judged, *(entry.text_hash for entry in wrong)}
+            known = {*judged, *(entry.identity for entry in wrong)}
             wrong = [*wrong, *_unjudged(asked.shown[tenant, key], pool, lookup, known, rules.unjudged)]
         if not wrong:
             dropped["queries without a negative"] += 1
@@ -97,8 +97,8 @@ class _Asked:
     """What the log holds.
 
     :param votes: by tenant and query.
-    :param shown: what was shown, by tenant and query: hash → best position, the memory's id, and the event's.
-    :param pools: memories by tenant and hash.
+    :param shown: what was shown, by tenant and query: identity → best position, the memory's id, and the event's.
+    :param pools: memories by tenant and identity.
     :param stored_by: ids of the events that the memories of the pools are from.
     """
 
@@ -111,9 +111,9 @@ class _Asked:
         """Ids of the events that gave an example its texts, or showed what nobody judged: a deletion reaches them."""
         found = set()
         for entry in labelled:
-            found.add(self.stored_by.get((tenant, entry.text_hash)))
+            found.add(self.stored_by.get((tenant, entry.identity)))
             if entry.kind == UNJUDGED:
-                found.add(self.shown[tenant, key][entry.text_hash][2])
+                found.add(self.shown[tenant, key][entry.identity][2])
         return frozenset(name for name in found if name is not None)
 
 
@@ -138,14 +138,15 @@ def _read(
         if is_chitchat(event.query):
             dropped["chit-chat"] += 1
             continue
-        key = event.tenant, query_key(event.query)
+        key = event.tenant, question_key(event)
         places = asked.shown[key]
         for shown in event.shown:
-            if shown.text_hash not in places or shown.position < places[shown.text_hash][0]:
-                places[shown.text_hash] = shown.position, shown.memory_id, event.id
-            if shown.memory is not None and shown.text_hash not in asked.pools[event.tenant]:
-                asked.pools[event.tenant][shown.text_hash] = shown.memory
-                asked.stored_by[event.tenant, shown.text_hash] = event.id
+            identity = shown.identity
+            if identity not in places or shown.position < places[identity][0]:
+                places[identity] = shown.position, shown.memory_id, event.id
+            if shown.memory is not None and identity not in asked.pools[event.tenant]:
+                asked.pools[event.tenant][identity] = shown.memory
+                asked.stored_by[event.tenant, identity] = event.id
         given = votes(event, signals, propensities, clip=rules.clip, skip_weight=rules.skip_weight)
         if not given:
             dropped["events without evidence"] += 1
@@ -165,11 +166,9 @@ def _unjudged(
     Without it a held-out example would hold, of the memories that were not clicked, only those *above* a click:
     the order that was shown would look bad, and any other order good.
     """
-    silent = sorted(
-        (place, text_hash, name) for text_hash, (place, name, _) in shown.items() if text_hash not in judged
-    )
-    found = ((text_hash, text_of(text_hash, name, pool, lookup)) for _, text_hash, name in silent[:most])
-    return [Labelled(memory, text_hash, 0.0, kind=UNJUDGED) for text_hash, memory in found if memory is not None]
+    silent = sorted((place, identity, name) for identity, (place, name, _) in shown.items() if identity not in judged)
+    found = ((identity, text_of(identity, name, pool, lookup)) for _, identity, name in silent[:most])
+    return [Labelled(memory, identity, 0.0, kind=UNJUDGED) for identity, memory in found if memory is not None]
 
 
 def _assembled(draft: _Draft, averages: Mapping[float, float] | None) -> MinedExample:
@@ -196,7 +195,7 @@ def _assembled(draft: _Draft, averages: Mapping[float, float] | None) -> MinedEx
             Candidate(entry.memory.with_score(None), entry.label, weight_of(entry, averages)) for entry in labelled
         ),
         query_time=Moment.parse(draft.latest.query_time) if draft.latest.query_time else None,
-        group=draft.key,
+        group=query_key(draft.latest.query or ""),
         source="feedback",
     )
     return MinedExample(example, tenant, draft.split, provenance, frozenset(sources))

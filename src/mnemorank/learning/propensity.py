@@ -69,7 +69,7 @@ def impressions(log: Iterable[tuple[Event, Sequence[Signal]]]) -> Iterable[Impre
         clicked = {signal.position for signal in signals if signal.kind == "click" and not signal.late}
         asked = " ".join(words(event.query))
         for shown in event.shown:
-            key = f"{event.tenant}\x1f{asked}\x1f{shown.text_hash}"
+            key = f"{event.tenant}\x1f{asked}\x1f{shown.identity}"
             yield Impression(key, shown.position, shown.position in clicked)
 
 

@@ -95,10 +95,9 @@ class Registry:
 
     def floor(self) -> Version | None:
         """The version that none may fall below for good: the first in service, or the last put there by force."""
-        promoted = [entry for entry in self.history.entries() if entry["action"] == "promote"]
-        forced = [place for place, entry in enumerate(promoted) if entry.get("facts", {}).get("forced")]
-        names = [entry["version"] for entry in promoted[max(forced, default=0) :]]
-        return next((found for name in names if (found := self.find(name)) is not None), None)
+        names, forced = self._standing()
+        first = max((place for place, name in enumerate(names) if name in forced), default=0)
+        return next((found for name in names[first:] if (found := self.find(name)) is not None), None)
 
     def versions(self) -> list[Version]:
         """All versions, oldest first."""
@@ -156,9 +155,20 @@ class Registry:
             self.history.append(action="add", version=name, who=who, why=why, parent=parent, facts=record["facts"])
         return self.version(name)
 
-    def promote(self, name: str, *, who: str = "", why: str = "", facts: Mapping[str, Any] | None = None) -> Version:
-        """Put a version in service. It is checked first; a damaged one is refused and nothing changes."""
-        return self._serve("promote", name, who, why, facts or {})
+    def promote(
+        self,
+        name: str,
+        *,
+        who: str = "",
+        why: str = "",
+        facts: Mapping[str, Any] | None = None,
+        instead_of: str | None = None,
+    ) -> Version:
+        """Put a version in service. It is checked first; a damaged one is refused and nothing changes.
+
+        :param instead_of: the version that it was found better than; refused where that is no longer in service.
+        """
+        return self._serve("promote", name, who, why, facts or {}, instead_of)
 
     def rollback(self, name: str | None = None, *, who: str = "", why: str = "") -> Version:
         """Put an earlier version back in service.
@@ -196,12 +206,17 @@ class Registry:
             self._sweep()
         return removed
 
-    def _serve(self, action: str, name: str, who: str, why: str, facts: Mapping[str, Any]) -> Version:
+    def _serve(
+        self, action: str, name: str, who: str, why: str, facts: Mapping[str, Any], instead_of: str | None = None
+    ) -> Version:
         version = self.version(name)
         with self._locked():
+            previous = self._current_name()
+            if instead_of is not None and previous != instead_of:
+                message = f"{name} passed the gate against {instead_of}, but {previous} is in service now"
+                raise InputError(f"version: {message}; evaluate it again")
             self._step(f"{action}: verify")
             _check(version)
-            previous = self._current_name()
             link = self.root / f".current-{os.getpid()}"
             link.unlink(missing_ok=True)
             self._step(f"{action}: link")
@@ -232,6 +247,25 @@ class Registry:
     def _served(self) -> list[str]:
         """Names of the versions that were put in service, in this order."""
         return [entry["version"] for entry in self.history.entries() if entry["action"] in SERVED]
+
+    def _standing(self) -> tuple[list[str], set[str]]:
+        """The versions that led to the current one, and which were put in service by force.
+
+        Going back to a version undoes whatever came after it.
+        """
+        names: list[str] = []
+        forced: set[str] = set()
+        for entry in self.history.entries():
+            if entry["action"] not in SERVED:
+                continue
+            name = entry["version"]
+            if entry.get("facts", {}).get("forced"):
+                forced.add(name)
+            elif entry["action"] == "promote" and name not in names:
+                forced.discard(name)  # once by force and rolled back, it has now passed the gate
+            names = names[: names.index(name)] if name in names else names
+            names.append(name)
+        return names, forced
 
     def _sweep(self) -> None:
         for leftover in (*self._versions.glob(".staged-*"), *self._versions.glob(".trash-*")):

@@ -64,7 +64,7 @@ def unused_memories(log: Log, least_shown: int = 10) -> list[Unused]:
         for shown in event.shown:
             text = shown.memory.text if shown.memory else None
             new = Unused(event.tenant, shown.memory_id, shown.text_hash, 0, 0.0, 0, 0.0, text)
-            tally = tallies.setdefault((event.tenant, shown.memory_id or shown.text_hash), _Tally(new))
+            tally = tallies.setdefault((event.tenant, shown.memory_id or shown.identity), _Tally(new))
             tally.positions.append(shown.position)
             tally.used += shown.position in liked
             tally.disliked += shown.position in disliked

@@ -14,12 +14,13 @@ import fcntl
 import json
 import os
 import secrets
+import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -30,6 +31,7 @@ from mnemorank.errors import InputError
 WAITING, RUNNING, DONE, FAILED, CANCELLED = "waiting", "running", "done", "failed", "cancelled"
 OPEN_STATES = (WAITING, RUNNING)
 FEEDBACK = "feedback.jsonl"
+_WORKING_FOLDERS = ("torch", "onnx", "onnx.partial", "base", "base.partial")
 STORE_VARIABLE = "MNEMORANK_LEARNING_STORE"
 
 
@@ -161,8 +163,18 @@ class Runs:
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGTERM if time.monotonic() < deadline else signal.SIGKILL)
             time.sleep(0.2)
+        return self.end(run_id, CANCELLED)
+
+    def end(self, run_id: str, state: str, **changes: Any) -> Run:
+        """Close a run that no process works on any more."""
+        self.clean(run_id)
+        return self.update(run_id, state=state, finished=time.time(), **changes)
+
+    def clean(self, run_id: str) -> None:
+        """Remove what a run works with: nothing of the feedback, and no second copy of the model, stays behind."""
+        for name in _WORKING_FOLDERS:
+            shutil.rmtree(self.folder(run_id) / name, ignore_errors=True)
         (self.folder(run_id) / FEEDBACK).unlink(missing_ok=True)
-        return self.update(run_id, state=CANCELLED, finished=time.time())
 
     def is_cancelled(self, run_id: str) -> bool:
         return (self.folder(run_id) / "cancel").exists()
@@ -187,23 +199,32 @@ class Runs:
         if not example_ids:
             return
         with self.one_at_a_time():
-            self._forget(example_ids)
-
-    def _forget(self, example_ids: set[str]) -> None:
-        for path in self.root.glob(f"*/{FEEDBACK}"):
-            try:
-                # Not `splitlines`: U+2028 and the like stand unescaped in JSON.
-                lines = [line for line in path.read_text(encoding="utf-8").split("\n") if line]
-            except FileNotFoundError:
-                continue  # the run has just ended and taken its file away
-            kept = [line for line in lines if json.loads(line).get("id") not in example_ids]
-            if len(kept) != len(lines):
-                _replace(path, "".join(f"{line}\n" for line in kept))
-                if self.get(path.parent.name).state not in OPEN_STATES:
+            for path in self.root.glob(f"*/{FEEDBACK}"):
+                was_changed = _keep_examples(path, lambda example_id: example_id not in example_ids)
+                if was_changed and self.get(path.parent.name).state not in OPEN_STATES:
                     path.unlink(missing_ok=True)
+
+    def keep_only(self, run_id: str, example_ids: Set[str]) -> None:
+        """Take all other examples out of the file of one run."""
+        with self.one_at_a_time():
+            _keep_examples(self.folder(run_id) / FEEDBACK, lambda example_id: example_id in example_ids)
 
     def _write(self, run: Run) -> None:
         _replace(self.root / run.id / "run.json", json.dumps(asdict(run), indent=2, allow_nan=False))
+
+
+def _keep_examples(path: Path, is_kept: Callable[[str], bool]) -> bool:
+    """Take examples out of a run's file; whether there were any to take."""
+    try:
+        # Not `splitlines`: U+2028 and the like stand unescaped in JSON.
+        lines = [line for line in path.read_text(encoding="utf-8").split("\n") if line]
+    except FileNotFoundError:
+        return False  # the run has just ended and taken its file away
+    kept = [line for line in lines if is_kept(json.loads(line)["id"])]
+    if len(kept) == len(lines):
+        return False
+    _replace(path, "".join(f"{line}\n" for line in kept))
+    return True
 
 
 def _replace(path: Path, text: str) -> None:

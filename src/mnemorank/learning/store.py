@@ -14,11 +14,11 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, Table, bindparam, case, func, select
 from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import OperationalError, SQLAlchemyError, TimeoutError
 
 from mnemorank.errors import InputError
 from mnemorank.learning import schema
-from mnemorank.learning.database import Database
+from mnemorank.learning.database import EVENT_PATIENCE, Database
 from mnemorank.learning.events import Event, Shown
 from mnemorank.learning.privacy import Policy, Redactor, storable
 from mnemorank.learning.signals import WHOLE_EVENT, Signal
@@ -27,6 +27,7 @@ from mnemorank.memory import Memory
 DAY = 86400.0
 _CHUNK = 500
 _BATCH = 200
+_OF_THE_STORE = (OperationalError, TimeoutError)
 
 
 @dataclass(slots=True)
@@ -85,18 +86,31 @@ class EventStore:
             raise ours.error
 
     def _write_waiting(self) -> None:
-        """Write what has gathered. Where that fails, each on its own, so that one bad event fails nobody else's."""
+        """Write what has gathered. Where one of them may be to blame, each on its own, so that it fails nobody else's.
+
+        A store that is locked, full or gone fails all of them: to ask it again for each would take as long each time.
+        """
         batch = [self._waiting.popleft() for _ in range(min(len(self._waiting), _BATCH))]
         try:
             self._insert(batch)
         except BaseException as error:
+            if isinstance(error, SQLAlchemyError) and not isinstance(error, _OF_THE_STORE):
+                self._insert_each(batch)
+                return
             for one in batch:
-                one.error = self._insert_alone(one) if isinstance(error, SQLAlchemyError) else error
+                one.error = error
             if not isinstance(error, SQLAlchemyError):
                 raise
         finally:
             for one in batch:
                 one.done = True
+
+    def _insert_each(self, batch: Sequence[_Waiting]) -> None:
+        lost: Exception | None = None
+        for one in batch:
+            one.error = lost or self._insert_alone(one)
+            if isinstance(one.error, _OF_THE_STORE):
+                lost = one.error
 
     def _insert_alone(self, one: _Waiting) -> Exception | None:
         try:
@@ -108,7 +122,7 @@ class EventStore:
     def _insert(self, batch: Sequence[_Waiting]) -> None:
         events = [row for one in batch for row in one.events]
         shown = [row for one in batch for row in one.shown]
-        with self.database.writing() as connection:
+        with self.database.writing(EVENT_PATIENCE) as connection:
             # Plain SQL: SQLAlchemy's handling of parameters would take as long as the database.
             if events:
                 connection.exec_driver_sql(_insert_sql(schema.events, connection.dialect.name), events)

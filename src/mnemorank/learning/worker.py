@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import os
-import shutil
 import signal
 import sys
 import time
@@ -17,17 +16,16 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from mnemorank.errors import MnemorankError
+from mnemorank.errors import InputError, MnemorankError
 from mnemorank.learning import examples
 from mnemorank.learning.base import training_base
 from mnemorank.learning.candidate import export_candidate, train_candidate
 from mnemorank.learning.loop import Loop
 from mnemorank.learning.registry import Version, no_step
-from mnemorank.learning.runs import DONE, FAILED, FEEDBACK, RUNNING, STORE_VARIABLE, Run, Runs
+from mnemorank.learning.runs import DONE, FAILED, FEEDBACK, OPEN_STATES, RUNNING, STORE_VARIABLE, Run, Runs
 from mnemorank.learning.settings import settings_from_table
 
 logger = logging.getLogger(__name__)
-_WORKING_FILES = ("torch", "onnx", "onnx.partial", "base", "base.partial")
 
 
 class StoppedError(MnemorankError):
@@ -44,6 +42,8 @@ def work(root: Path, run_id: str, on_step: Callable[[str], None] = no_step) -> i
         if not is_ours:
             return 0
         run = runs.get(run_id)
+        if run.state not in OPEN_STATES or runs.is_cancelled(run_id):
+            return 0
         # The store that the run was begun with is the worker's own: it is no other than the loop's.
         settings = replace(settings_from_table(run.settings), store=os.environ.get(STORE_VARIABLE))
         with Loop(root, settings, on_step=on_step) as loop:
@@ -64,11 +64,10 @@ class _Worker:
         runs.update(self._run.id, state=RUNNING, pid=os.getpid(), attempt=self._run.attempt + 1)
         try:
             decision, version = self._stages()
+            promoted = self._promote(version, decision)
         except Exception as error:  # whatever ends the run is recorded with it
             return self._ended_by(error)
-        promoted = self._promote(version, decision)
-        self._clean()
-        runs.update(self._run.id, state=DONE, stage="", finished=time.time(), promoted=promoted)
+        runs.end(self._run.id, DONE, stage="", promoted=promoted)
         self._loop.collect(self._run.who)
         return 0
 
@@ -78,6 +77,8 @@ class _Worker:
         self._begin("train")
         base = training_base(parent, training.base, self._folder / "base")
         data = self._folder / FEEDBACK
+        # A server that has the store and not the loop deletes without knowing of this file.
+        self._loop.runs.keep_only(self._run.id, examples.not_deleted(self._loop.store.database, f"run:{self._run.id}"))
         trained, exported = self._folder / "torch", self._folder / "onnx"
         train_candidate(training, base, parent, data, self._run.examples, trained, self._progress)
         self._begin("export")
@@ -110,8 +111,13 @@ class _Worker:
             return False
         self._begin("promote")
         current = self._loop.registry.current()
-        if current is None or current.name != version.name:
+        if current is not None and current.name == version.name:
+            return True
+        try:
             self._loop.promote(version.name, who=self._run.who, why="passed the gate")
+        except InputError as error:  # another version came into service since the gate was asked
+            self._loop.runs.update(self._run.id, error=str(error))
+            return False
         return True
 
     def _begin(self, stage: str) -> None:
@@ -127,23 +133,17 @@ class _Worker:
             self._loop.runs.write_progress(self._run.id, told)
 
     def _ended_by(self, error: Exception) -> int:
-        if self._loop.runs.is_cancelled(self._run.id):
-            self._clean()
+        runs = self._loop.runs
+        if runs.is_cancelled(self._run.id):
+            runs.clean(self._run.id)
             return 130  # `cancel` records the state once this process has gone
         if isinstance(error, StoppedError) or type(error).__name__ == "InterruptedTrainingError":
             logger.info("stopped; the run goes on when it is started again")
             return 130
         logger.error("the run failed", exc_info=not isinstance(error, MnemorankError))
-        self._clean()
         message = " ".join(str(error).split()) or type(error).__name__
-        self._loop.runs.update(self._run.id, state=FAILED, finished=time.time(), error=message)
+        runs.end(self._run.id, FAILED, error=message)
         return 1
-
-    def _clean(self) -> None:
-        """Nothing of the feedback, and no second copy of the model, stays behind."""
-        for name in _WORKING_FILES:
-            shutil.rmtree(self._folder / name, ignore_errors=True)
-        (self._folder / FEEDBACK).unlink(missing_ok=True)
 
 
 def _stop(_number: int, _frame: FrameType | None) -> None:

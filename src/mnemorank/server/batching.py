@@ -158,7 +158,8 @@ class BatchingScorer(CountingScorer):
                 except Exception as own_error:
                     share.job.fail(own_error)
         tokens = sum(share.job.lengths[position] for share in live for position in share.positions)
-        self._queue.note_speed(tokens, time.monotonic() - started)
+        if tokens:  # a round without any tells nothing of the speed
+            self._queue.note_speed(tokens, time.monotonic() - started)
 
     def _settle(self, shares: Sequence[Share]) -> None:
         scores = self._pair_scorer.score_pairs(

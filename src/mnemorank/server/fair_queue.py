@@ -113,13 +113,14 @@ class FairQueue:
             if not self._jobs:
                 return None
             taken: dict[Job, list[int]] = {}
-            room = min(tokens, math.ceil(self.tokens / self.takers))
+            # Pairs without tokens (a zero-width space) still take a place, else nobody would ever take them.
+            room = max(1, min(tokens, math.ceil(self.tokens / self.takers)))
             while self._jobs and room > 0:
                 job = self._jobs.popleft()
                 position = job.waiting.popleft()
                 taken.setdefault(job, []).append(position)
                 self._forget(job, [position])
-                room -= job.lengths[position]
+                room -= max(job.lengths[position], 1)
                 if job.waiting:
                     self._jobs.append(job)
             if self._jobs:

@@ -171,9 +171,9 @@ class BodyGuard:
                 await self.app(scope, _replay(bytes(body), receive), send)
         except TimeoutError:
             problem = Problem(408, "too_slow", f"the body took longer than {self.settings.read_timeout:g} s")
-            await self._refuse(problem, scope, receive, send)
+            await self._refuse(problem, scope, receive, send, is_invited=bool(body))
         except Problem as problem:
-            await self._refuse(problem, scope, receive, send)
+            await self._refuse(problem, scope, receive, send, is_invited=bool(body))
         finally:
             self._room += len(body)
 
@@ -197,10 +197,15 @@ class BodyGuard:
             if not message.get("more_body", False):
                 return True
 
-    async def _refuse(self, problem: Problem, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _refuse(
+        self, problem: Problem, scope: Scope, receive: Receive, send: Send, *, is_invited: bool = False
+    ) -> None:
+        """:param is_invited: the body is on its way, though the client asked whether to send it."""
         # What is on its way is let in: a connection closed before that is reset, and the client never reads why.
-        with suppress(TimeoutError):
-            await asyncio.wait_for(_skip(receive), _PATIENCE)
+        # A client that asks first is answered first: to receive would invite the very body that is refused.
+        if is_invited or not _asks_first(Headers(scope=scope)):
+            with suppress(TimeoutError):
+                await asyncio.wait_for(_skip(receive), _PATIENCE)
         response = respond(self.writers, scope, problem)
         response.headers["connection"] = "close"
         await response(scope, _nothing, send)
@@ -214,6 +219,10 @@ async def _skip(receive: Receive) -> None:
         if not message.get("more_body", False):
             return
         left -= len(message.get("body", b""))
+
+
+def _asks_first(headers: Headers) -> bool:
+    return "100-continue" in headers.get("expect", "").lower()
 
 
 def _has_body(headers: Headers) -> bool:

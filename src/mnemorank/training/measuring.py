@@ -46,6 +46,8 @@ class NetworkScorer(PairwiseBase):
 class Measured:
     """:param values: each measure of each question, NaN where nothing is relevant.
     :param logits: of all candidates, question after question; NaN for empty texts.
+    :param labels: of the same: 1 for what counts as relevant in binary measures, else 0. Relevance is calibrated to
+        these: a graded pair's .2 says "on topic, no answer", not "in one of five cases right".
     """
 
     values: Mapping[str, Floats]
@@ -74,8 +76,9 @@ def _measured(examples: Sequence[Example], scores: Sequence[Floats]) -> Measured
         sorted(neutral_order(example), key=lambda i, own=own: -np.nan_to_num(own[i], nan=-np.inf))  # type: ignore[misc]
         for example, own in zip(examples, scores, strict=True)
     ]
+    judged = [Judged.of(example) for example in examples]
     return Measured(
-        measure([Judged.of(example) for example in examples], rankings),
+        measure(judged, rankings),
         np.concatenate(scores),
-        np.array([label for example in examples for label in example.labels]),
+        np.concatenate([one.relevant for one in judged]).astype(np.float64),
     )

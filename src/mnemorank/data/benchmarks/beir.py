@@ -32,7 +32,8 @@ def files(folder: Path) -> list[Path]:
 def read(folder: Path) -> Iterator[Example]:
     """The queries that have judgements, in file order, with the first stage's best as candidates.
 
-    Judged documents that the first stage did not find are not added: `missing` has their labels.
+    Judged documents that the first stage did not find are not added: `missing` has their labels. A document with the
+    query's own id (ArguAna, Quora: the query itself) is no candidate, as BEIR's evaluation has it.
     """
     corpus_path, queries_path, qrels_path, *run_path = files(folder)
     qrels, top = _qrels(qrels_path)
@@ -46,7 +47,8 @@ def read(folder: Path) -> Iterator[Example]:
     run = _read_run(run_path[0]) if run_path else _bm25_run(asked, corpus)
     for name, query in asked.items():
         judged = {document: label / top for document, label in qrels[name].items()}
-        found = sorted(run.get(name, {}).items(), key=lambda entry: -entry[1])[:POOL]
+        others = [(document, score) for document, score in run.get(name, {}).items() if document != name]
+        found = sorted(others, key=lambda entry: -entry[1])[:POOL]
         kept = {document: score for document, score in found if document in corpus}
         candidates = tuple(
             Candidate(corpus[document].with_score(score), judged.get(document, 0.0)) for document, score in kept.items()
@@ -74,7 +76,7 @@ def _qrels(path: Path) -> tuple[Qrels, float]:
         if len(parts) not in (3, 4):
             raise InputError(f"{where}: expected query-id, corpus-id and score, got {len(parts)} columns")
         query, document, score = parts[0], parts[-2], parts[-1]
-        if score.lower() in ("score", "label"):
+        if score.lower() in ("score", "label") or query == document:
             continue
         qrels.setdefault(query, {})[document] = max(_number(score, where), 0.0)
     top = max((label for judged in qrels.values() for label in judged.values()), default=0.0)
@@ -115,7 +117,8 @@ def _bm25_run(queries: Mapping[str, str], corpus: Mapping[str, Memory]) -> Run:
     from mnemorank.evaluation.baselines.bm25 import search
 
     names = list(corpus)
-    hits = search([memory.text for memory in corpus.values()], list(queries.values()), POOL)
+    # One more, which may be the query itself.
+    hits = search([memory.text for memory in corpus.values()], list(queries.values()), POOL + 1)
     return {query: {names[i]: score for i, score in found} for query, found in zip(queries, hits, strict=True)}
 
 

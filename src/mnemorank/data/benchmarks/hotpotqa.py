@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mnemorank.data.benchmarks.base import Loader, labelled, loaders
-from mnemorank.data.records import Example, text_of
+from mnemorank.data.records import Example, optional_text, text_of
 from mnemorank.errors import InputError
 from mnemorank.files import read_json_records
 from mnemorank.memory import Memory
@@ -26,7 +26,7 @@ def read(path: Path, source: str) -> Iterator[Example]:
             query=text_of(record, "question", where),
             candidates=labelled(memories, (title in supporting for title, _ in paragraphs)),
             source=source,
-            kind=record.get("type"),
+            kind=optional_text(record, "type", where),
             missing=(1.0,) * len(supporting - titles),
         )
 

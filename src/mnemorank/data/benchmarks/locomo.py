@@ -17,7 +17,7 @@ from mnemorank.moment import Moment
 
 CATEGORIES = {1: "multi-hop", 2: "temporal", 3: "open-domain", 4: "single-hop", 5: "adversarial"}
 _SESSION = re.compile(r"session_(\d+)")
-_EVIDENCE = re.compile(r"D\d+:\d+")
+_EVIDENCE = re.compile(r"D0*(\d+):0*(\d+)")
 
 
 def read(path: Path) -> Iterator[Example]:
@@ -25,7 +25,7 @@ def read(path: Path) -> Iterator[Example]:
     for where, record in read_json_records(path):
         conversation = str(record.get("sample_id", where))
         memories = _turns(field(record, "conversation", dict, where), where)
-        known = {memory.id for memory in memories}
+        names = [_turn_name(memory.id or "") for memory in memories]
         for number, question in enumerate(objects(record, "qa", where)):
             here = f"{where}: qa {number}"
             category = field(question, "category", int, here)
@@ -34,12 +34,12 @@ def read(path: Path) -> Iterator[Example]:
             yield Example(
                 id=f"{conversation}:{number}",
                 query=text_of(question, "question", here),
-                candidates=labelled(memories, (answerable and memory.id in evidence for memory in memories)),
+                candidates=labelled(memories, (answerable and name in evidence for name in names)),
                 group=conversation,
                 source="locomo",
                 kind=CATEGORIES.get(category, f"category {category}"),
                 answerable=answerable,
-                missing=(1.0,) * len(evidence - known) if answerable else (),
+                missing=(1.0,) * len(evidence - set(names)) if answerable else (),
             )
 
 
@@ -67,7 +67,13 @@ def _turn(turn: dict[str, Any], date: Moment, where: str) -> Memory:
 def _evidence(question: dict[str, Any], where: str) -> set[str]:
     """The turns named as evidence. Some entries name several (`D8:6; D9:17`), a few are damaged and name none."""
     entries = field(question, "evidence", list, where)
-    return {found for entry in entries if isinstance(entry, str) for found in _EVIDENCE.findall(entry)}
+    found = (match for entry in entries if isinstance(entry, str) for match in _EVIDENCE.finditer(entry))
+    return {_turn_name(match[0]) for match in found}
+
+
+def _turn_name(written: str) -> str:
+    """A turn's name without the zeros that some entries of evidence put before its numbers (`D1:02`)."""
+    return _EVIDENCE.sub(r"D\1:\2", written)
 
 
 def _moment(value: object, where: str) -> Moment:

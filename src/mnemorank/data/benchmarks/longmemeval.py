@@ -16,7 +16,9 @@ from mnemorank.moment import Moment
 
 _DATE = re.compile(r"(\d{4})/(\d{2})/(\d{2})(?: \(\w+\))?(?: (\d{1,2}:\d{2}))?")
 
-Candidates = Callable[[Sequence["Session"], set[str], bool], tuple[Candidate, ...]]
+# Candidates, and labels of what is missing among them.
+Pool = tuple[tuple[Candidate, ...], tuple[float, ...]]
+Cut = Callable[[Sequence["Session"], set[str], bool], Pool]
 
 
 def read_sessions(path: Path) -> Iterator[Example]:
@@ -40,21 +42,23 @@ class Session:
         ]
 
 
-def _read(path: Path, candidates: Candidates) -> Iterator[Example]:
+def _read(path: Path, cut: Cut) -> Iterator[Example]:
     for where, record in read_json_records(path):
         name = text_of(record, "question_id", where)
         answerable = not name.endswith("_abs")
         answers = {str(answer) for answer in field(record, "answer_session_ids", list, where)}
+        candidates, missing = cut(_haystack(record, where), answers, answerable)
         asked_at = record.get("question_date")
         yield Example(
             id=name,
             query=text_of(record, "question", where),
-            candidates=candidates(_haystack(record, where), answers, answerable),
+            candidates=candidates,
             query_time=_moment(asked_at, f"{where}: question_date") if asked_at else None,
             group=name.removesuffix("_abs"),
             source="longmemeval",
             kind=str(record.get("question_type")) + ("" if answerable else " (unanswerable)"),
             answerable=answerable,
+            missing=missing,
         )
 
 
@@ -83,7 +87,7 @@ def text_or_empty(record: dict[str, Any], key: str, where: str) -> str:
     return value.strip()
 
 
-def _sessions(haystack: Sequence[Session], answers: set[str], answerable: bool) -> tuple[Candidate, ...]:
+def _sessions(haystack: Sequence[Session], answers: set[str], answerable: bool) -> Pool:
     memories = [
         Memory(
             "\n".join(f"{role}: {content}" for role, content, _ in session.turns),
@@ -92,10 +96,11 @@ def _sessions(haystack: Sequence[Session], answers: set[str], answerable: bool) 
         )
         for session in haystack
     ]
-    return labelled(memories, (answerable and session.name in answers for session in haystack))
+    lost = answers - {session.name for session in haystack} if answerable else set()
+    return labelled(memories, (answerable and session.name in answers for session in haystack)), (1.0,) * len(lost)
 
 
-def _turns(haystack: Sequence[Session], answers: set[str], answerable: bool) -> tuple[Candidate, ...]:
+def _turns(haystack: Sequence[Session], answers: set[str], answerable: bool) -> Pool:
     memories = []
     relevant = []
     for session in haystack:
@@ -105,7 +110,7 @@ def _turns(haystack: Sequence[Session], answers: set[str], answerable: bool) -> 
             name = f"{session.name}:{number}"
             memories.append(Memory(content, id=name, mentioned_at=session.date, speaker=role))
             relevant.append(answerable and has_answer)
-    return labelled(memories, relevant)
+    return labelled(memories, relevant), ()  # of a session that is not there, nobody says which turns answer
 
 
 def _moment(value: object, where: str) -> Moment:

@@ -2,7 +2,7 @@
 
 from mnemorank.evaluation.audits import features, labels, leakage, length, metadata, shuffle, template
 from mnemorank.evaluation.audits.base import Audit, Finding, Material, audits
-from mnemorank.evaluation.audits.material import read_examples
+from mnemorank.evaluation.audits.material import read_audited, read_examples, read_training
 
 __all__ = [
     "Audit",
@@ -14,7 +14,9 @@ __all__ = [
     "leakage",
     "length",
     "metadata",
+    "read_audited",
     "read_examples",
+    "read_training",
     "shuffle",
     "template",
 ]

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mnemorank.data.records import Candidate, Example
-from mnemorank.evaluation.measures import neutral_order
+from mnemorank.evaluation.measures import Judged, neutral_order
+from mnemorank.long_queries import score_by_the_end
 from mnemorank.memory import Memory
 from mnemorank.model import Model
 from mnemorank.registry import Registry
@@ -47,9 +48,9 @@ class Material:
         """
         found = []
         for example in self.examples:
-            order = neutral_order(example)
-            right = [i for i in order if example.candidates[i].label > 0][: max(candidates // 4, 1)]
-            wrong = [i for i in order if example.candidates[i].label <= 0][: candidates - len(right)]
+            order, is_right = neutral_order(example), relevant(example)
+            right = [i for i in order if is_right[i]][: max(candidates // 4, 1)]
+            wrong = [i for i in order if not is_right[i]][: candidates - len(right)]
             if right and wrong:
                 chosen = [i for i in order if i in set(right) | set(wrong)]
                 found.append(with_candidates(example, [example.candidates[i] for i in chosen]))
@@ -87,14 +88,26 @@ class Audit:
 audits: Registry[Audit] = Registry("audit")
 
 
+def relevant(example: Example) -> NDArray[np.bool_]:
+    """Which candidates are right: of graded ones only those from the example's own threshold, as in bench."""
+    return Judged.of(example).relevant
+
+
+def has_both(example: Example) -> bool:
+    """Whether there is something to tell apart: right and wrong candidates."""
+    is_right = relevant(example)
+    return bool(is_right.any() and not is_right.all())
+
+
 def with_candidates(example: Example, candidates: Sequence[Candidate]) -> Example:
-    return Example(example.id, example.query, tuple(candidates), example.query_time, example.group, example.source)
+    # What is missing from the pool, and positions in it, are those of the whole example.
+    return replace(example, candidates=tuple(candidates), missing=(), pairs=())
 
 
 def right_over_wrong(example: Example, scores: Floats) -> float:
     """Share of pairs of a relevant and an irrelevant candidate that are in the right order; ties count half."""
-    labels = np.array(example.labels)
-    right, wrong = scores[labels > 0], scores[labels <= 0]
+    is_right = relevant(example)
+    right, wrong = scores[is_right], scores[~is_right]
     if not len(right) or not len(wrong):
         return float("nan")
     difference = right[:, None] - wrong[None, :]
@@ -109,10 +122,10 @@ def accuracy(examples: Sequence[Example], scorer: Scorer) -> float:
 
 
 def scorer_of(model: Model) -> Scorer:
-    """The bare model; a memory without text scores lowest."""
+    """The bare model; a memory without text scores lowest, and a query that is too long is read by its end."""
 
     def score(query: str, memories: Sequence[Memory]) -> Floats:
-        raw = model.score(query, memories).raw
+        raw = score_by_the_end(model, query, memories)[0].raw
         return np.where(np.isnan(raw), -np.inf, raw)
 
     return score

@@ -27,4 +27,5 @@ def fold_of_examples(examples: Sequence[Example], folds: int, *, by_memory: bool
         keys += [f"memory {memory.text}" for memory in example.memories] if by_memory else []
         for key in keys:
             parents[root(key)] = root(own)
-    return [zlib.crc32(root(f"query {example.query}").encode()) % folds for example in examples]
+    roots = [root(f"query {example.query}") for example in examples]
+    return [zlib.crc32(own.encode(errors="surrogatepass")) % folds for own in roots]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mnemorank.data.records import Example
 from mnemorank.evaluation.audits.base import (
@@ -13,6 +14,7 @@ from mnemorank.evaluation.audits.base import (
     Scorer,
     audits,
     judged,
+    relevant,
     right_over_wrong,
     scorer_of,
     shown,
@@ -48,7 +50,7 @@ def run(material: Material) -> Finding:
     doubtful = [
         example
         for i, example in enumerate(examples)
-        if all(_is_last(scores[name][i], np.array(example.labels)) for name in competent)
+        if all(_is_last(scores[name][i], relevant(example)) for name in competent)
     ]
     number = len(doubtful) / len(examples)
     return Finding(
@@ -61,13 +63,13 @@ def run(material: Material) -> Finding:
     )
 
 
-def _is_last(scores: Floats, labels: Floats) -> bool:
-    return bool(scores[labels > 0].max() < scores[labels <= 0].min())
+def _is_last(scores: Floats, is_right: NDArray[np.bool_]) -> bool:
+    return bool(scores[is_right].max() < scores[~is_right].min())
 
 
 def _case(example: Example) -> str:
-    right = next(candidate.memory.text for candidate in example.candidates if candidate.label > 0)
-    wrong = next(candidate.memory.text for candidate in example.candidates if candidate.label <= 0)
+    is_right = relevant(example).tolist()
+    right, wrong = (example.memories[is_right.index(value)].text for value in (True, False))
     return f"{shown(example.query, 70)} | said right: {shown(right, 60)} | said wrong: {shown(wrong, 60)}"
 
 

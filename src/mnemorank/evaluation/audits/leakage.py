@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 
 from mnemorank.data.records import Example
-from mnemorank.evaluation.audits.base import Audit, Finding, Material, audits, shown
+from mnemorank.evaluation.audits.base import Audit, Finding, Material, audits, relevant, shown
 from mnemorank.words import terms, words
 
 QUERY_ALIKE, TEXT_ALIKE = 0.8, 0.7
 SHINGLE = 4
 FAIL = 0.01
-# Near-duplicates are sought by a text's rarest pieces; of a piece that very many texts have, some texts will do.
-SOUGHT, MOST_COMMON = 12, 500
+# Near-duplicates are sought by a text's rarest pieces; of a piece that very many texts have, some texts will do. Of the
+# texts that share them, so many are compared.
+SOUGHT, MOST_COMMON, COMPARED = 12, 500, 50
 
 
 def run(material: Material) -> Finding:
@@ -65,7 +66,7 @@ def _within(examples: Sequence[Example]) -> Finding:
 
 
 def _relevant(example: Example) -> list[str]:
-    return [candidate.memory.text for candidate in example.candidates if candidate.label > 0]
+    return [example.candidates[i].memory.text for i in relevant(example).nonzero()[0]]
 
 
 def _query_pieces(text: str) -> set[str]:
@@ -89,21 +90,37 @@ def near_duplicates(
     :param own_groups: `texts` and `others` are the same; only pairs of different groups count.
     """
     pieces = [cut(other) for other in others]
+    groups = own_groups or [""] * len(others)
     held: dict[str, list[int]] = defaultdict(list)
+    # Of texts with all the same pieces the first of each group: among very many texts that share every piece, a copy
+    # would not be found by its rarest.
+    same: dict[frozenset[str], dict[str, int]] = defaultdict(dict)
     for j, own in enumerate(pieces):
+        same[frozenset(own)].setdefault(groups[j], j)
         for piece in own:
             held[piece].append(j)
     found: dict[int, int] = {}
-    for i, text in enumerate(texts):
-        mine = cut(text)
-        rare = sorted(mine & held.keys(), key=lambda piece: (len(held[piece]), piece))[:SOUGHT]
-        candidates = Counter(j for piece in rare for j in held[piece][:MOST_COMMON])
-        for j, _ in candidates.most_common(50):
+    for i, mine in enumerate(map(cut, texts)):
+        copies = same.get(frozenset(mine), {}).values() if mine else ()
+        for j in chain(copies, _likeliest(mine, held)):
             is_other = own_groups is None or own_groups[i] != own_groups[j]
             if is_other and len(mine & pieces[j]) >= alike * max(len(mine), len(pieces[j])):
                 found[i] = j
                 break
     return found
+
+
+def _likeliest(mine: set[str], held: Mapping[str, Sequence[int]]) -> list[int]:
+    """Who shares the most of these pieces, the rarer the piece the more it counts.
+
+    :param held: which texts have a piece.
+    """
+    rare = sorted(mine & held.keys(), key=lambda piece: (len(held[piece]), piece))[:SOUGHT]
+    shared: dict[int, float] = defaultdict(float)
+    for piece in rare:
+        for j in held[piece][:MOST_COMMON]:
+            shared[j] += 1 / len(held[piece])
+    return sorted(shared, key=lambda j: -shared[j])[:COMPARED]
 
 
 audits.add(Audit("leakage", "near-duplicates and shared groups of train and test", run))

@@ -10,7 +10,9 @@ from mnemorank.evaluation.audits.base import (
     Finding,
     Material,
     audits,
+    has_both,
     judged,
+    relevant,
     right_over_wrong,
     scorer_of,
     shown,
@@ -27,7 +29,7 @@ def run(material: Material) -> Finding:
     """With a model, the number is the rank correlation of score and length among irrelevant candidates; without one,
     the share of pairs in which the relevant text is the longer, less ½.
     """
-    usable = [one for one in material.examples if 0 < sum(label > 0 for label in one.labels) < len(one.labels)]
+    usable = [one for one in material.examples if has_both(one)]
     if not usable:
         return Finding("length", "skipped", "no example has both right and wrong candidates")
     lengths = [np.array([float(len(memory.text.split())) for memory in one.memories]) for one in usable]
@@ -56,7 +58,7 @@ def _model_bias(material: Material, model: Model) -> tuple[float, list[str]]:
     longest: list[tuple[float, str]] = []
     for example in material.sample():
         found = score(example.query, example.memories)
-        wrong = np.flatnonzero((np.array(example.labels) <= 0) & np.isfinite(found))
+        wrong = np.flatnonzero(~relevant(example) & np.isfinite(found))
         own = np.array([float(len(example.memories[i].text.split())) for i in wrong])
         if len(wrong) >= 4 and len(set(own)) > 1:
             within.append(spearman(found[wrong], own))

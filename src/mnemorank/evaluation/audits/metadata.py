@@ -8,7 +8,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mnemorank.data.records import Example
-from mnemorank.evaluation.audits.base import Audit, Finding, Material, audits, judged, right_over_wrong, shown
+from mnemorank.evaluation.audits.base import (
+    Audit,
+    Finding,
+    Material,
+    audits,
+    has_both,
+    judged,
+    relevant,
+    right_over_wrong,
+    shown,
+)
 from mnemorank.evaluation.audits.groups import fold_of_examples
 from mnemorank.evaluation.audits.metadata_features import columns, common_types, names
 from mnemorank.evaluation.significance import interval
@@ -27,7 +37,7 @@ def run(material: Material) -> Finding:
 
     Folds never share a query, a group or (of triplets) a memory, so that nothing can be learned by heart.
     """
-    examples = [one for one in material.examples if 0 < sum(label > 0 for label in one.labels) < len(one.labels)]
+    examples = [one for one in material.examples if has_both(one)]
     folds = fold_of_examples(examples, FOLDS, by_memory=material.in_pairs)
     if len(set(folds)) < 2:
         return Finding("metadata-only", "skipped", "needs examples of at least two groups, each with right and wrong")
@@ -71,8 +81,8 @@ def _cross_validated(examples: Sequence[Example], tables: Sequence[Floats], fold
 
 def _differences(example: Example, table: Floats) -> Floats:
     """Right minus wrong; of a large pool, some pairs spread over it."""
-    labels = np.array(example.labels)
-    right, wrong = table[labels > 0], table[labels <= 0]
+    is_right = relevant(example)
+    right, wrong = table[is_right], table[~is_right]
     pairs = (right[:, None, :] - wrong[None, :, :]).reshape(len(right) * len(wrong), table.shape[1])
     chosen: Floats = pairs[np.linspace(0, len(pairs) - 1, min(len(pairs), MOST_PAIRS)).astype(int)]
     return chosen

@@ -10,7 +10,7 @@ import numpy as np
 
 from mnemorank.errors import ArtefactError, MissingExtraError
 from mnemorank.evaluation.baselines.base import Answer, Floats, Question
-from mnemorank.evaluation.files import digest_of_folder
+from mnemorank.evaluation.files import digest_of_code, digest_of_folder
 from mnemorank.manifest import MANIFEST
 
 PREFIX = "bi:"
@@ -44,7 +44,7 @@ class BiEncoder:
         self.name = name or folder.resolve().name
         # About 1.4 tokens a word of English, with room for the special tokens.
         self._words = words or max(int((self._model.max_seq_length or 256) / 1.4) - 2, 8)
-        self.fingerprint = f"bi-{self._words}-{digest_of_folder(folder)}"
+        self.fingerprint = f"bi-{self._words}-{digest_of_folder(folder)}-{digest_of_code()}"
         self._known: dict[str, Floats] = {}
 
     def answer(self, question: Question) -> Answer:

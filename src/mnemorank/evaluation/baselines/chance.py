@@ -10,7 +10,8 @@ from mnemorank.evaluation.baselines.base import Baseline, Floats, Question, base
 
 
 def score(question: Question) -> Floats:
-    return np.random.default_rng(zlib.crc32(question.key.encode())).random(len(question.memories))
+    seed = zlib.crc32(question.key.encode(errors="surrogatepass"))
+    return np.random.default_rng(seed).random(len(question.memories))
 
 
 baselines.add(Baseline("random", "random order", score))

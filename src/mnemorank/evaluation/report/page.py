@@ -27,7 +27,8 @@ COLUMNS = ("map", "mrr@10", "ndcg@10", "recall@5", "recall@10", "hit@1", "hit@5"
 
 
 def write_report(evaluation: Evaluation, summary: Summary, path: Path) -> None:
-    path.write_text(report_page(evaluation, summary), encoding="utf-8")
+    # Half a character in a question is shown as "?".
+    path.write_text(report_page(evaluation, summary), encoding="utf-8", errors="replace")
 
 
 def report_page(evaluation: Evaluation, summary: Summary) -> str:

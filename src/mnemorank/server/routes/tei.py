@@ -108,9 +108,9 @@ def _headers(ticket: Ticket, total_seconds: float, characters: int) -> dict[str,
 
 async def _rerank_as_vllm(request: Request, body: VllmRerankRequest) -> JSONResponse:
     texts = body.documents
-    answer = await judge(request, body.query, texts, instruction=body.instruction, max_tokens=body.max_tokens_per_doc)
+    answer = await judge(request, body.query, texts, instruction=body.instruction, max_tokens=vllm.most_tokens(body))
     judged, tokens = answer.value, answer.ticket.tokens
-    scores = judged.logits if body.raw_scores else judged.relevance
+    scores = judged.logits if body.raw_scores or vllm.wants_logits(body) else judged.relevance
     results: list[dict[str, Any]] = [
         {"index": i, "document": {"text": texts[i]}, "relevance_score": scores[i]}
         for i in judged.order(body.top_n or None)

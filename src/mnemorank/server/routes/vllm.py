@@ -15,7 +15,6 @@ from mnemorank.server.auth import Reader
 from mnemorank.server.errors import Problem
 from mnemorank.server.routes.shapes import (
     LARGEST,
-    Count,
     CountOrAll,
     Document,
     Documents,
@@ -116,16 +115,15 @@ async def score(request: Request, body: ScoreRequest, caller: Reader) -> JSONRes
     queries = first * len(second) if len(first) == 1 else first
     if not queries:
         raise Problem(400, "empty", f"{names[1]}: is empty", field=names[1])
-    limit = body.max_tokens_per_doc
     answer = await judge_pairs(
         request,
         list(zip(queries, second, strict=True)),
         fields=names,
         instruction=body.instruction,
-        max_tokens=limit if limit and limit > 0 else None,
+        max_tokens=most_tokens(body),
     )
     judged = answer.value
-    scores = judged.logits if body.use_activation is False or body.activation is False else judged.relevance
+    scores = judged.logits if wants_logits(body) else judged.relevance
     return JSONResponse(
         {
             "id": f"score-{uuid4().hex}",
@@ -136,6 +134,15 @@ async def score(request: Request, body: ScoreRequest, caller: Reader) -> JSONRes
             "usage": usage(answer.ticket.tokens),
         }
     )
+
+
+def most_tokens(body: ScoreRequest | VllmRerankRequest) -> int | None:
+    limit = body.max_tokens_per_doc
+    return limit if limit is not None and limit > 0 else None
+
+
+def wants_logits(body: ScoreRequest | VllmRerankRequest) -> bool:
+    return body.use_activation is False or body.activation is False
 
 
 def usage(tokens: int) -> dict[str, Any]:
@@ -166,6 +173,8 @@ class VllmRerankRequest(Shape):
     documents: list[Document]
     top_n: CountOrAll | None = 0
     instruction: Text | None = None
-    max_tokens_per_doc: Count | None = None
+    max_tokens_per_doc: Truncation | None = Field(None, description="0 and -1 cut nothing")
     return_documents: Flag | None = True
     raw_scores: Flag | None = False
+    use_activation: Flag | None = Field(None, description="false gives logits")
+    activation: Flag | None = Field(None, description="An older name of use_activation")
