@@ -12,7 +12,8 @@ realmem (fewer wrong memories a list). The same seed gives the same files.
     MNEMORANK_DATA=/path/to/data python recipes/mini_data /path/to/lists --hard-for MODEL
 
 adds `hard` to them: lists with the wrong memories that MODEL (a name or a folder) ranks highest. `--closer-for MODEL`
-adds `closer`: lists of the excerpts of two sentences that MODEL finds best in right and wrong texts.
+adds `closer`: lists of the excerpts of two sentences that MODEL finds best in right and wrong texts. `--taught-by
+FOLDER` adds `squad-taught` and others: lists with the scores of an encoder, for the loss `kl`.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ import dialogue
 import hardest
 import narrowed
 import paragraphs
+import taught
 import written
 from shared import MadeList
 
@@ -56,6 +58,7 @@ def main() -> None:
         "--hard-for", metavar="MODEL", help="add the lists that are hard for a model to those made before"
     )
     parser.add_argument("--closer-for", metavar="MODEL", help="add the excerpts that a model finds best")
+    parser.add_argument("--taught-by", metavar="FOLDER", help="add lists with the scores of an encoder as teacher")
     arguments = parser.parse_args()
     data = Path(os.environ["MNEMORANK_DATA"])
     arguments.output.mkdir(parents=True, exist_ok=True)
@@ -63,7 +66,10 @@ def main() -> None:
         if model:
             lists = maker.make(arguments.output, data, model, random.Random(arguments.seed))
             write(arguments.output, name, lists[: arguments.limit])
-    if arguments.hard_for or arguments.closer_for:
+    if arguments.taught_by:
+        for name, lists in taught.make(arguments.output, data, arguments.taught_by, arguments.limit).items():
+            write(arguments.output, name, lists)
+    if arguments.hard_for or arguments.closer_for or arguments.taught_by:
         return
     made = {"synth": dates.make(20000, random.Random(5))}
     made |= dialogue.make(data / "longmemeval" / "longmemeval_s_train.json.gz", random.Random(arguments.seed))

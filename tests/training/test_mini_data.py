@@ -18,7 +18,7 @@ from mnemorank.model import Model
 def makers(monkeypatch):
     monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "recipes" / "mini_data"))
     yield
-    for name in ("asked", "closer", "dates", "dialogue", "hardest", "written", "narrowed", "shared"):
+    for name in ("asked", "closer", "dates", "dialogue", "hardest", "written", "narrowed", "taught", "shared"):
         sys.modules.pop(name, None)
 
 
@@ -478,3 +478,32 @@ def test_the_same_lists_are_the_same_bytes(makers, tmp_path, monkeypatch):
     one, other = (tmp_path / folder / "x.jsonl.gz" for folder in ("one", "other"))
     assert one.read_bytes() == other.read_bytes()
     assert json.loads(gzip.decompress(one.read_bytes()))["query"] == "where?"
+
+
+def test_a_teacher_scores_by_its_likest_tokens(makers, tiny_bert):
+    import taught
+    import torch
+    from transformers import AutoModel, AutoTokenizer
+
+    record = {
+        "query": "where does ruby work",
+        "candidates": [
+            {"text": "ruby work at aurora", "label": 1.0, "type": "world"},
+            {"text": "the cat", "label": 0.0},
+            {"text": "where does ruby work", "label": 0.0},
+        ],
+    }
+    (made,) = taught.taught([record], taught.Encoder(str(tiny_bert)))
+    tokenizer, model = AutoTokenizer.from_pretrained(tiny_bert), AutoModel.from_pretrained(tiny_bert).eval()
+
+    def unit(text):
+        with torch.inference_mode():
+            found = model(**tokenizer(text, return_tensors="pt")).last_hidden_state[0, 1:-1]
+        return found / found.norm(dim=-1, keepdim=True)
+
+    expected = 40 * (unit(record["query"]) @ unit("ruby work at aurora").T).max(dim=1).values.mean().item() + 2
+    (right,) = made.right
+    assert right["teacher_score"] == pytest.approx(expected, abs=0.05)
+    assert right["type"] == "world"
+    assert made.wrong[1]["teacher_score"] == pytest.approx(40, abs=0.05)
+    assert made.candidates()[0]["label"] == 1
