@@ -56,8 +56,11 @@ class Encoder:
     def __init__(self, folder: str) -> None:
         from transformers import AutoModel, AutoTokenizer
 
+        from mnemorank.training.base import positions_of
+
         self._tokenizer = AutoTokenizer.from_pretrained(folder)
         self._model = AutoModel.from_pretrained(folder).eval()
+        self._longest = min(LONGEST, positions_of(self._model.config) or LONGEST)
 
     def tokens(self, texts: set[str]) -> dict[str, Any]:
         """The tokens of each text as unit vectors, without those that frame it."""
@@ -68,7 +71,7 @@ class Encoder:
     def _read(self, texts: list[str]) -> Iterator[tuple[str, Any]]:
         import torch
 
-        inputs = self._tokenizer(texts, padding=True, truncation=True, max_length=LONGEST, return_tensors="pt")
+        inputs = self._tokenizer(texts, padding=True, truncation=True, max_length=self._longest, return_tensors="pt")
         with torch.inference_mode():
             vectors = torch.nn.functional.normalize(self._model(**inputs).last_hidden_state, dim=-1)
         for text, own, mask in zip(texts, vectors, inputs["attention_mask"], strict=True):

@@ -16,10 +16,11 @@ from mnemorank.model import Model
 
 @pytest.fixture
 def makers(monkeypatch):
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "recipes" / "mini_data"))
+    folder = Path(__file__).parents[2] / "recipes" / "mini_data"
+    monkeypatch.syspath_prepend(str(folder))
     yield
-    for name in ("asked", "closer", "dates", "dialogue", "hardest", "written", "narrowed", "taught", "shared"):
-        sys.modules.pop(name, None)
+    for path in folder.glob("[a-z]*.py"):
+        sys.modules.pop(path.stem, None)
 
 
 @pytest.fixture

@@ -107,7 +107,7 @@ SESSION = [
 ]
 
 
-def test_the_lists_that_mini_reads_are_those_that_its_makers_write(tmp_path, tiny_onnx, monkeypatch):
+def test_the_lists_that_mini_reads_are_those_that_its_makers_write(tmp_path, tiny_onnx, tiny_bert, monkeypatch):
     """The makers on next to no data: what counts are the names of the files."""
     makers = Path(__file__).parents[2] / "recipes" / "mini_data"
     known = set(sys.modules)
@@ -135,21 +135,13 @@ def test_the_lists_that_mini_reads_are_those_that_its_makers_write(tmp_path, tin
     question = {"_id": "1", "question": "who taught Ruby", "context": context, "supporting_facts": [["Max Stone", 0]]}
     pack(tmp_path / "2wiki" / "2wikimultihop.json.gz", json.dumps([question]))
     monkeypatch.setenv("MNEMORANK_DATA", str(tmp_path))
-    for options in (["--limit", "1"], ["--hard-for", str(tiny_onnx)], ["--closer-for", str(tiny_onnx)]):
+    taught = ["--taught-by", str(tiny_bert), "--limit", "1"]
+    for options in (["--limit", "1"], ["--hard-for", str(tiny_onnx)], ["--closer-for", str(tiny_onnx)], taught):
         monkeypatch.setattr(sys, "argv", ["mini_data", str(tmp_path / "made"), *options])
         runpy.run_path(str(makers / "__main__.py"), run_name="__main__")
-    for name in {
-        "asked",
-        "closer",
-        "dates",
-        "dialogue",
-        "hardest",
-        "narrowed",
-        "paragraphs",
-        "shared",
-        "written",
-    } - known:
+    for name in {path.stem for path in makers.glob("[a-z]*.py")} - known:
         sys.modules.pop(name, None)
 
     made = {path.name for path in (tmp_path / "made").iterdir()}
     assert mini_files("MNEMORANK_LISTS") <= made
+    assert "squad-taught.jsonl.gz" in made
