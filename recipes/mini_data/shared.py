@@ -38,12 +38,17 @@ def records(path: Path) -> Iterator[dict[str, Any]]:
         yield from map(json.loads, stream)
 
 
+def records_of(name: str, lists: Path, data: Path) -> list[dict[str, Any]]:
+    """The lines of a file of lists; one whose name has a folder is of the data."""
+    return list(records((data if "/" in name else lists) / f"{name}.jsonl.gz"))
+
+
 def drawn(
     counts: Mapping[str, int], lists: Path, data: Path, rng: random.Random
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """So many records of each file of lists, with its name; one with a folder is of the data."""
+    """So many records of each file of lists, with its name."""
     for name, count in counts.items():
-        found = list(records((data if "/" in name else lists) / f"{name}.jsonl.gz"))
+        found = records_of(name, lists, data)
         for record in rng.sample(found, min(count, len(found))):
             yield name, record
 

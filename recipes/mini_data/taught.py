@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from shared import MadeList, records
+from shared import MadeList, records_of
 
 # Which lists are taught, by the name of what is written.
 TAUGHT = {
@@ -28,11 +28,7 @@ def make(lists: Path, data: Path, folder: str, limit: int | None = None) -> dict
     :param folder: of the encoder, in the Hugging Face layout.
     """
     encoder = Encoder(folder)
-    made = {}
-    for name, source in TAUGHT.items():
-        path = (data if source.startswith("lists/") else lists) / f"{source}.jsonl.gz"
-        made[name] = taught(list(records(path))[:limit], encoder)
-    return made
+    return {name: taught(records_of(source, lists, data)[:limit], encoder) for name, source in TAUGHT.items()}
 
 
 def taught(found: Sequence[dict[str, Any]], encoder: Encoder) -> list[MadeList]:

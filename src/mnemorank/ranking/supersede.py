@@ -45,6 +45,7 @@ class Supersession:
     :param future: positions of memories that had not begun at the asked date.
     :param because: position of an outdated memory → how that is known: one of the two says so (`stated`), they share a
         `key`, or their words are `alike`.
+    :param successors: position of an outdated memory → all that replaced it, the newest, which `stale` names, first.
     """
 
     stale: dict[int, int] = field(default_factory=dict)
