@@ -226,3 +226,27 @@ def test_the_stores_of_the_docs():
     for name, (memory,) in pools.items():
         score = -0.2 if name in ("pgvector", "chroma") else 0.8
         assert (memory.text, memory.mentioned_at, memory.first_stage_score) == ("a", Moment.parse(AT), score), name
+
+
+def test_an_objects_key_is_read_as_a_dicts():
+    fact = SimpleNamespace(text="Ruby works at Zenith", key="job", superseded_by="7")
+    assert Memory.of(fact).metadata == {"key": "job", "superseded_by": "7"}
+
+
+def test_metadata_within_a_payload():
+    inner = {"key": "job", "occurred_start": "2019", "page": 3}
+    hit = {"id": 1, "score": 0.8, "payload": {"page_content": "Ruby works at Zenith.", "metadata": inner}}
+    memory = Memory.of(hit)
+    assert (memory.occurred_start, memory.first_stage_score) == (Moment(2019), 0.8)
+    assert memory.metadata == inner
+
+
+def test_the_score_of_an_object_whose_metadata_is_an_object():
+    hit = SimpleNamespace(properties={"text": "Ruby works"}, metadata=SimpleNamespace(distance=0.3, score=None))
+    assert Memory.of(hit).first_stage_score == -0.3
+
+
+@pytest.mark.parametrize("entities", [None, 3])
+def test_entities_that_are_none_are_named(entities):
+    with pytest.raises(InputError, match="entities: expected a list of names"):
+        Memory("x", entities=entities)

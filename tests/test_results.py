@@ -39,7 +39,7 @@ def test_documents_hits_and_pairs_as_dicts():
     document = SimpleNamespace(page_content="a", metadata={"page": 3}, id=None, type="Document")
     hit = SimpleNamespace(id=7, score=0.5, payload={"text": "b"}, vector=None)
     records = (document, (document, 0.5), ("c", 0.5), hit, Memory("d"))
-    results = tuple(Result(index, Memory("x"), index, None, None, None, 0) for index in range(len(records)))
+    results = tuple(Result(index, Memory(text), index, None, None, None, 0) for index, text in enumerate("aacbd"))
     plain = {"page_content": "a", "metadata": {"page": 3}}
     assert Ranking(results, records=records).as_dicts() == [
         {**plain, "rerank_score": None},

@@ -16,14 +16,14 @@ from mnemorank.errors import InputError, MissingExtraError
 
 
 def open_text(path: str | Path) -> IO[str]:
-    """Open a file for reading as UTF-8, unpacking `.gz` and `.zst`."""
+    """Open a file for reading as UTF-8, with or without a byte-order mark, unpacking `.gz` and `.zst`."""
     path = Path(path)
     try:
         if path.suffix == ".gz":
-            return gzip.open(path, "rt", encoding="utf-8")
+            return gzip.open(path, "rt", encoding="utf-8-sig")
         if path.suffix == ".zst":
             return _open_zst(path)
-        return path.open(encoding="utf-8")
+        return path.open(encoding="utf-8-sig")
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror or error}") from None
 
@@ -39,7 +39,7 @@ def _open_zst(path: Path) -> IO[str]:
         import zstandard
     except ImportError as error:
         raise MissingExtraError(f"{path}: reading .zst needs `pip install 'mnemorank[eval]'` ({error})") from error
-    return io.TextIOWrapper(zstandard.ZstdDecompressor().stream_reader(path.open("rb")), encoding="utf-8")
+    return io.TextIOWrapper(zstandard.ZstdDecompressor().stream_reader(path.open("rb")), encoding="utf-8-sig")
 
 
 def read_json_lines(path: str | Path) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -8,6 +8,8 @@ from mnemorank.errors import QueryTooLongError
 from mnemorank.memory import Memory
 from mnemorank.model import Scored, Scoring
 
+_LONGEST_WORD = 40
+
 
 def score_by_the_end(
     model: Scoring,
@@ -29,7 +31,7 @@ def score_by_the_end(
 
 
 def end_of(text: str, share: float) -> str:
-    """The last share of a text, from the beginning of a word where there is one."""
+    """The last share of a text, from the beginning of a word where there is one near: not every script parts them."""
     start = len(text) - int(len(text) * share)
-    border = text.find(" ", start)
+    border = text.find(" ", start, start + _LONGEST_WORD)
     return text[border + 1 :] if 0 <= border < len(text) - 1 else text[start:]

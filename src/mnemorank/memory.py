@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypeAlias
 
@@ -12,7 +12,7 @@ from mnemorank.checks import check_number
 from mnemorank.errors import InputError
 from mnemorank.memory_records import ALIASES as ALIASES
 from mnemorank.memory_records import as_mapping, as_pair, check_pool, check_text, fields_of
-from mnemorank.memory_values import DATES, Reader
+from mnemorank.memory_values import DATES, Reader, as_id
 from mnemorank.memory_values import OnError as OnError
 from mnemorank.memory_values import Report as Report
 from mnemorank.moment import Moment
@@ -53,7 +53,7 @@ class Memory:
 
     def __post_init__(self) -> None:
         if self.id is not None and not isinstance(self.id, str):
-            object.__setattr__(self, "id", str(self.id))
+            object.__setattr__(self, "id", as_id(self.id))
         for name in DATES:
             value = getattr(self, name)
             if value is None or isinstance(value, Moment):
@@ -73,7 +73,8 @@ class Memory:
             value = getattr(self, name)
             if value is not None and not isinstance(value, str):
                 raise InputError(f"{name}: expected a string, got {type(value).__name__}")
-        if isinstance(self.entities, str) or not all(isinstance(entity, str) for entity in self.entities):
+        names = self.entities
+        if not isinstance(names, Collection) or isinstance(names, str) or not all(isinstance(n, str) for n in names):
             raise InputError(f"entities: expected a list of names, got {self.entities!r:.60}")
         if not isinstance(self.metadata, Mapping):
             raise InputError(f"metadata: expected a dict, got {type(self.metadata).__name__}")

@@ -32,7 +32,10 @@ HOLDERS = ("metadata", "payload", "_source", "properties", "entity", "fields")
 _ALWAYS_READ = HOLDERS[:2]
 # What is read of a holder that does not hold the text: what retrieval libraries put into a document's `metadata`.
 _BESIDE_THE_TEXT = (*DATES, "first_stage_score")
-_ATTRIBUTES = (*(name for names in ALIASES.values() for name in names), *DISTANCES)
+# What supersession reads of a memory's metadata.
+_MATTERS = ("key", "supersedes", "superseded_by")
+_SCORES = (*ALIASES["first_stage_score"], *DISTANCES)
+_ATTRIBUTES = (*(name for names in ALIASES.values() for name in names), *DISTANCES, *_MATTERS)
 # Where clients keep the list of hits in their answer.
 _ANSWERS = ("results", "matches", "points", "hits", "memories")
 _FROM_CHROMA = (
@@ -115,13 +118,16 @@ def fields_of(record: Mapping[str, Any], text_field: str | None, read: Reader) -
     lenient = replace(read, on_error="skip")
     is_stated = {"occurred_start", "occurred_end"} <= fields.keys()
     holders = [(name,) for name in _ALWAYS_READ if isinstance(record.get(name), Mapping)]
-    for place in dict.fromkeys([home, *holders] if home else holders):
+    # LangChain's own stores keep a document's metadata within the payload that holds its text.
+    nested = (*home, "metadata") if len(home) == 1 and isinstance(_at(record, (*home, "metadata")), Mapping) else None
+    for place in dict.fromkeys([home, *([nested] if nested else []), *holders] if home else holders):
         inner = _at(record, place)
         is_home = place == home
         taken = _read(inner, ".".join(place) + ".", path[-1] if is_home else None, is_home, lenient, fields)
-        if len(place) == 1:
+        if len(place) == 1 or place == nested:
             used.add(place[0])
-            rest.update((key, value) for key, value in inner.items() if not (is_home and key in taken))
+            taken = taken if is_home else set()
+            rest.update((key, value) for key, value in inner.items() if key not in taken and (*place, key) != nested)
     used.update(name for name in _ALWAYS_READ if record.get(name) is None)
     rest.update((key, value) for key, value in record.items() if key not in used)
     _check_range(fields, read if is_stated else lenient)
@@ -182,10 +188,13 @@ def _at(record: Mapping[str, Any], path: Sequence[str]) -> Any:
 
 
 def _attributes(value: object, names: Iterable[str]) -> dict[str, Any]:
-    """The attributes that are set, and the holders among them that are dicts."""
-    stated = {name: getattr(value, name, None) for name in names}
-    stated = {name: each for name, each in stated.items() if each is not None and not callable(each)}
+    """The attributes that are set, and the holders among them that are dicts; of a `metadata` that is an object, as
+    Weaviate has it, the score."""
     holders = {name: getattr(value, name, None) for name in HOLDERS}
+    about = holders["metadata"]
+    told = {} if about is None or isinstance(about, Mapping) else {n: getattr(about, n, None) for n in _SCORES}
+    stated = {**told, **{name: own for name in names if (own := getattr(value, name, None)) is not None}}
+    stated = {name: each for name, each in stated.items() if each is not None and not callable(each)}
     return {**stated, **{name: each for name, each in holders.items() if isinstance(each, Mapping)}}
 
 

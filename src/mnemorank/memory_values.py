@@ -69,7 +69,7 @@ class Reader:
         if isinstance(value, (Mapping, list, tuple, set, frozenset)):
             self.problem(f"{label}: expected an id, got {type(value).__name__}")
             return None
-        return str(_plain(value))
+        return as_id(_plain(value))
 
     def word(self, label: str, value: object) -> str | None:
         value = _plain(value)
@@ -142,6 +142,12 @@ def is_missing(value: object) -> bool:
     if isinstance(value, Decimal):
         return value.is_nan()
     return isinstance(value, Real) and not isinstance(value, int) and math.isnan(value)
+
+
+def as_id(value: object) -> str:
+    """An id as text. A table with gaps makes floats of whole numbers: 2.0 is the id 2."""
+    is_whole = isinstance(value, Real) and not isinstance(value, int) and float(value).is_integer()
+    return str(int(value)) if is_whole else str(value)  # type: ignore[call-overload]
 
 
 def is_number(value: object) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from mnemorank.checks import check_number
 from mnemorank.errors import InputError
 from mnemorank.ranking.fuse import Fusion
 from mnemorank.ranking.select import Selection
@@ -43,8 +44,7 @@ class Options:
         for name, kind in (("fusion", Fusion), ("selection", Selection)):
             if not isinstance(getattr(self, name), kind):
                 raise InputError(f"{name}: expected {kind.__name__}(…), got {getattr(self, name)!r:.60}")
-        if self.limit is not None and (not isinstance(self.limit, int) or self.limit < 1):
-            raise InputError(f"limit: expected a whole number from 1, got {self.limit!r}")
-        below = self.abstain_below
-        if below is not None and (not isinstance(below, (int, float)) or not 0 <= below <= 1):
-            raise InputError(f"abstain_below: expected None or a number from 0 to 1, got {below!r:.60}")
+        if self.limit is not None:
+            check_number("limit", self.limit, 1, whole=True)
+        if self.abstain_below is not None:
+            check_number("abstain_below", self.abstain_below, 0, 1)

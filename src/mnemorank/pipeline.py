@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from mnemorank.moment import Moment
 from mnemorank.moment import now as present
 from mnemorank.options import FirstStageSource, Options
 from mnemorank.ranking.asked_time import time_evidence
-from mnemorank.ranking.calibrate import model_odds, sigmoid
+from mnemorank.ranking.calibrate import log_sigmoid, model_odds, sigmoid
 from mnemorank.ranking.conversation import memories_bm25
 from mnemorank.ranking.fuse import evidence, factors, trust_in_words
 from mnemorank.ranking.links import linked
@@ -36,6 +37,7 @@ from mnemorank.results import Ranking, Result
 Floats = NDArray[np.float64]
 When = Moment | str | Any
 _LOOKED_AT = 200
+_TINY = np.finfo(np.float64).tiny
 _MOST_DIVERSE = 100
 # Of so many of the best those that are as long as a paragraph, in characters, are looked at again.
 _LEADERS, _PARAGRAPH = 5, 500
@@ -124,10 +126,12 @@ class Pipeline:
         relevance = sigmoid(odds)
         multipliers = factors(self.pool, self.options.fusion, self.times.now, self.times.asked)
         by_others = parts["links"] + parts["occasion"] + parts["asked_time"]
-        score = sigmoid(odds + by_others) * np.prod(list(multipliers.values()), axis=0)
-        order = self._diversified(self._order(score), score, top_k)
+        factor = np.prod(list(multipliers.values()), axis=0)
+        score = sigmoid(odds + by_others) * factor
+        exact = log_sigmoid(odds + by_others) + np.log(np.maximum(factor, _TINY))
+        order = self._order(score, exact)
         superseded = self._superseded(order)
-        order = self._demoted(order, superseded, relevance)
+        order = self._demoted(self._diversified(order, score, superseded, top_k), superseded, relevance)
         known = [relevance[i] for i in order if i not in superseded.future]
         order = self._short_list(order, relevance, top_k)
         best = np.nanmax(known) if np.isfinite(known).any() else None
@@ -186,8 +190,11 @@ class Pipeline:
         if not self._closer_weight(scored):
             return []
         odds = model_odds(scored.raw, scored.manifest) + self._first_stage(scored)
-        best = sorted(self._witnesses(odds), key=lambda i: -odds[i])[:_LEADERS]
-        return [i for i in best if _is_paragraph(self.pool[i], scored.passage(i, self.pool[i]))]
+        best: dict[tuple[str, float], int] = {}  # what is read of one of several copies counts for all
+        for i in sorted(self._witnesses(odds), key=lambda i: -odds[i]):
+            best.setdefault((self.pool[i].text, round(float(scored.raw[i]), 3)), i)
+        leaders = islice(best.values(), _LEADERS)
+        return [i for i in leaders if _is_paragraph(self.pool[i], scored.passage(i, self.pool[i]))]
 
     def _closer_weight(self, scored: Scored) -> float:
         return _chosen(self.options.fusion.closer_weight, scored.manifest.closer_weight)
@@ -244,15 +251,19 @@ class Pipeline:
         future = not_begun(self.pool, self.times.as_of)
         return [i for i, known in enumerate(np.isfinite(odds)) if known and i not in future]
 
-    def _order(self, score: Floats) -> list[int]:
-        """Scored memories by score, then unscored ones in first-stage order, then empty texts."""
+    def _order(self, score: Floats, exact: Floats) -> list[int]:
+        """Scored memories by score, then unscored ones in first-stage order, then empty texts.
+
+        :param exact: logarithms of the scores, by which they are told apart.
+        """
         has_score = np.isfinite(score)
-        by_score = sorted((i for i in self.first_stage.order if has_score[i]), key=lambda i: -score[i])
-        by_score = newer_first_among_ties(by_score, score, self.pool, self.options.selection.tie_margin)
+        by_score = sorted((i for i in self.first_stage.order if has_score[i]), key=lambda i: -exact[i])
+        margin = self.options.selection.tie_margin
+        by_score = newer_first_among_ties(by_score, score if margin else exact, self.pool, margin)
         unscored = [i for i in self.first_stage.order if not has_score[i]]
         return by_score + sorted(unscored, key=lambda i: not self.pool[i].text.strip())
 
-    def _diversified(self, order: list[int], score: Floats, top_k: int | None) -> list[int]:
+    def _diversified(self, order: list[int], score: Floats, superseded: Supersession, top_k: int | None) -> list[int]:
         selection = self.options.selection
         wanted = len(order) if top_k is None else top_k
         known = np.nan_to_num(score, nan=-1.0)
@@ -262,22 +273,32 @@ class Pipeline:
             # Of a tie each counts as its best, or a newer one that was put first would fall back.
             known[order] = np.maximum.accumulate(known[order][::-1])[::-1]
             similarity = memory_similarity(self.pool)
-            scored = [i for i in order if np.isfinite(score[i])]
-            picked = mmr(scored, known, similarity, selection.diversity, min(wanted, _MOST_DIVERSE))
-            return picked + [i for i in order if not np.isfinite(score[i])]
+            # What is going to be left out or put last must not push away what is like it.
+            apart = superseded.future | (superseded.stale.keys() if self._drops else set())
+            compared = [i for i in order if np.isfinite(score[i]) and i not in apart]
+            picked = mmr(compared, known, similarity, selection.diversity, min(len(compared), _MOST_DIVERSE))
+            return picked + [i for i in order if not np.isfinite(score[i]) or i in apart]
         return order
 
+    @property
+    def _is_about_the_past(self) -> bool:
+        return self.times.as_of is None and asks_for_the_past(self.query)
+
+    @property
+    def _drops(self) -> bool:
+        return self.options.supersede == "drop" and not self._is_about_the_past
+
     def _demoted(self, order: list[int], superseded: Supersession, relevance: Floats) -> list[int]:
-        if self.times.as_of is None and asks_for_the_past(self.query):
+        if self._is_about_the_past:
             return order
-        if self.options.supersede == "drop":
+        if self._drops:
             return drop(order, superseded)
         return demote(order, superseded, [float(r) if math.isfinite(r) else 0.0 for r in relevance])
 
     def _short_list(self, order: list[int], relevance: Floats, top_k: int | None) -> list[int]:
         selection = self.options.selection
-        if selection.floor is not None:
-            # What was not scored in time is no better known than what is under the floor.
+        if selection.floor is not None and np.isfinite(relevance).any():
+            # What was not scored in time is no better known than what is under the floor, beside what was.
             order = [i for i in order if relevance[i] >= selection.floor]
         return self._affordable(order[:top_k])
 

@@ -13,11 +13,13 @@ from typing import Any
 
 import numpy as np
 
+from mnemorank.checks import check_number
 from mnemorank.closer import look_closer
 from mnemorank.errors import InputError, ScorerError
 from mnemorank.long_queries import score_by_the_end
 from mnemorank.manifest import Manifest
 from mnemorank.memory import Memory, MemoryLike, OnError, as_pool, read_memories
+from mnemorank.memory_values import is_number
 from mnemorank.model import Model, Scored, Scoring
 from mnemorank.options import Options
 from mnemorank.pipeline import FirstRanking, Pipeline, Times, When
@@ -183,9 +185,9 @@ def _check_request(query: object, top_k: object, deadline_ms: object) -> None:
         raise InputError(f"query: expected a string, got {type(query).__name__}")
     if not query.strip():
         raise InputError("query: is empty")
-    if top_k is not None and (not isinstance(top_k, int) or isinstance(top_k, bool) or top_k < 1):
-        raise InputError(f"top_k: expected a whole number from 1, got {top_k!r}")
-    if deadline_ms is not None and (not isinstance(deadline_ms, (int, float)) or not deadline_ms > 0):
+    if top_k is not None:
+        check_number("top_k", top_k, 1, whole=True)
+    if deadline_ms is not None and not (is_number(deadline_ms) and deadline_ms > 0):  # type: ignore[operator]
         raise InputError(f"deadline_ms: expected a number above 0, got {deadline_ms!r}")
 
 

@@ -138,13 +138,24 @@ class Ranking(Sequence[Result]):
 
         A document, a row or a hit is given as a dict; the object itself is the result's `record`.
         """
-        return [{**_as_dict(self.records[result.index]), "rerank_score": result.score} for result in self.results]
+        return [
+            {**_as_dict(self.records[result.index], result.memory), "rerank_score": result.score}
+            for result in self.results
+        ]
 
 
-def _as_dict(record: Any) -> Mapping[str, Any]:
-    if isinstance(record, Memory):
-        return record.to_dict()
+def _as_dict(record: Any, memory: Memory) -> Mapping[str, Any]:
+    """:param memory: as it was read of the record; stands for an object whose text only the caller could find."""
     if (pair := as_pair(record)) is not None:
-        return {**_as_dict(pair[0]), "first_stage_score": pair[2]}
+        return {**_as_dict(pair[0], memory), "first_stage_score": pair[2]}
+    if isinstance(record, Mapping):
+        return record
+    made = record if isinstance(record, Memory) else getattr(record, "memory", None)
+    if isinstance(made, Memory):
+        return made.to_dict()
     found = as_mapping(record)
-    return {"text": record} if found is None else found
+    return found if found is not None and _holds(found, memory.text) else memory.to_dict()
+
+
+def _holds(record: Mapping[str, Any], text: str) -> bool:
+    return any(_holds(v, text) if isinstance(v, Mapping) else isinstance(v, str) and v == text for v in record.values())

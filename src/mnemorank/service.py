@@ -8,7 +8,6 @@ import re
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -23,6 +22,7 @@ from mnemorank.options import Options
 from mnemorank.reranker import Reranker
 from mnemorank.scorers.address import is_remote
 from mnemorank.scorers.lazy import LazyModel
+from mnemorank.scorers.workers import Workers
 
 logger = logging.getLogger(__name__)
 
@@ -90,7 +90,7 @@ class RerankerService:
         self._lock = threading.Lock()
         self._closed = False
         # Not the event loop's own threads: waiting for a model to load must not keep others from theirs.
-        self._workers = ThreadPoolExecutor(8, thread_name_prefix="mnemorank-service")
+        self._workers = Workers(8, "mnemorank-service")
 
     def rerank_results(
         self,
@@ -185,7 +185,7 @@ class RerankerService:
     async def _in_thread(self, call: partial[Any] | Any) -> Any:
         if self._closed:
             return call()
-        return await asyncio.get_running_loop().run_in_executor(self._workers, call)
+        return await asyncio.get_running_loop().run_in_executor(self._workers.executor(), call)
 
     def _rerank(
         self,

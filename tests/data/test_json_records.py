@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mnemorank import InputError
-from mnemorank.files import read_json_records
+from mnemorank.files import read_json_lines, read_json_records
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=20),
@@ -61,3 +61,9 @@ def test_a_bad_object_in_a_large_file_is_reported_without_reading_on(tmp_path):
     path.write_text('[{"a": oops},' + ",".join(json.dumps({"b": "x" * 100}) for _ in range(1000)) + "]")
     with pytest.raises(InputError, match=r"r.json:1: not valid JSON"):
         next(iter(read_json_records(path, 64)))
+
+
+def test_a_byte_order_mark_is_no_part_of_the_data(tmp_path):
+    path = tmp_path / "x.jsonl"
+    path.write_text('{"a": 1}\n', encoding="utf-8-sig")
+    assert [record for _, record in read_json_lines(path)] == [{"a": 1}]

@@ -220,3 +220,17 @@ def test_a_state_that_had_not_begun_in_the_asked_year_does_not_gain():
     gained = time_evidence("Who was our landlord in 2021?", [costa, silva, visit], NOW, 1.0)
     assert gained[:2].tolist() == pytest.approx([0.0, 0.0], abs=0.01)
     assert gained[2] > 0.5
+
+
+def test_a_memory_in_utc_is_of_the_askers_day():
+    now = Moment.parse("2025-05-14T20:00:00-07:00")
+    yesterday = Memory("Had dinner with Ana.", mentioned_at="2025-05-14T02:00:00Z")  # 19:00 on the 13th
+    before = Memory("Had dinner with Bob.", mentioned_at="2025-05-13T03:00:00Z")
+    plain = Memory("Had dinner with Cy.", mentioned_at="2025-05-13T23:00:00")
+    found = time_evidence("Who did I have dinner with yesterday?", [yesterday, before, plain], now, 1.0)
+    assert found[0] == found[2] == 1.0 > found[1]
+
+
+def test_the_calendars_first_day_has_none_before_it():
+    old = Memory("Had dinner.", mentioned_at="0001-01-01T02:00:00+00:00")
+    assert time_evidence("What did I eat yesterday?", [old], Moment.parse("2025-05-14T20:00:00-07:00"), 1.0)[0] < 0.1

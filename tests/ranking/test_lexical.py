@@ -68,3 +68,9 @@ def test_scores_are_finite_and_never_negative(query, texts):
 
 def test_chinese_is_read_by_characters():
     assert bm25("猫在哪里", ["狗在这里", "我的猫", "dog"])[1] > 0
+
+
+def test_of_a_very_long_query_the_end_counts():
+    query = " ".join(f"word{number}" for number in range(300)) + " which vaccine did Biscuit get?"
+    answer, other = bm25(query, ["The vaccine that Biscuit got is for rabies.", "Rain is expected."])
+    assert answer > 0 == other

@@ -134,3 +134,11 @@ def test_about_a_long_query_links_count_less_unless_the_caller_weighs_them(tiny_
     long = replace(model, manifest=manifest)
     assert 0 < links(long) < links(short)
     assert links(long, weighed) == links(short)
+
+
+def test_a_copy_is_no_witness_for_its_original():
+    texts = ["Mara Quill: she was born in Lisbon.", "Greta Holm: she was born near Oslo.", OTHER]
+    alone = linked("Where was she born?", texts, texts, np.array([2.0, 2.1, -1.0]), 4.0)
+    twice = linked("Where was she born?", [*texts, texts[0]], [*texts, texts[0]], np.array([2.0, 2.1, -1.0, 2.0]), 4.0)
+    assert twice[:3] == pytest.approx(alone)
+    assert twice[3] == twice[0]

@@ -327,3 +327,29 @@ def test_a_store_has_types_of_its_own(kind, stale):
         Memory("Ruby works at Aurora", type=kind, occurred_start="2024"),
     ]
     assert find_superseded(pool).stale == stale
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (0, 2, 1), (1, 0, 2), (1, 2, 0), (2, 0, 1), (2, 1, 0)])
+def test_of_a_chain_the_newest_leads_in_whatever_order_it_was(order):
+    chain = Supersession({0: 1, 1: 2}, successors={0: (1,), 1: (2,)})
+    placed = demote(order, chain, [0.5, 0.5, 0.5])
+    assert placed.index(2) < placed.index(1)
+    assert placed.index(2) < placed.index(0)
+
+
+def test_what_is_over_does_not_replace_what_goes_on():
+    home = fact("Ruby lives in Porto", "2015", metadata={"key": "home"})
+    abroad = fact("Ruby lives in Lisbon for a project", "2020", "2021", metadata={"key": "home"})
+    found = {day: find_superseded([home, abroad], now=Moment.parse(day)).stale for day in ("2020-06-01", "2025-01-01")}
+    assert found == {"2020-06-01": {0: 1}, "2025-01-01": {}}
+    assert find_superseded([home, abroad], as_of=Moment.parse("2023"), now=Moment.parse("2025-01-01")).stale == {}
+    stated = fact("Ruby lives in Lisbon", "2020", "2021", metadata={"supersedes": "h"})
+    assert find_superseded([fact("Ruby lives in Porto", "2015", id="h"), stated], now=Moment.parse("2025")).stale == {
+        0: 1
+    }
+
+
+def test_a_table_with_gaps_makes_floats_of_ids():
+    pool = [Memory("Ruby works at Zenith", id=1, metadata={"superseded_by": 2.0}), Memory("Ruby leads a team", id=2.0)]
+    assert pool[1].id == "2"
+    assert find_superseded(pool).stale == {0: 1}

@@ -146,3 +146,11 @@ def test_an_excerpt_keeps_the_dates_of_its_memory(mini):
 def test_a_share_above_one_is_refused():
     with pytest.raises(InputError, match="closer_weight: expected a number from 0 to 1"):
         Fusion(closer_weight=1.5)
+
+
+def test_copies_of_a_leader_take_no_others_place(mini):
+    crowd, few = Watched(mini), Watched(mini)
+    copies = Reranker(crowd, options=LOOKING).rerank(QUERY, [*[LONG[0]] * 6, *LONG[1:3]], explain=True)
+    once = Reranker(few, options=LOOKING).rerank(QUERY, LONG[:3], explain=True)
+    assert len(crowd.asked[1]) == len(few.asked[1])
+    assert all(result.factors["closer"] for ranking in (copies, once) for result in ranking)

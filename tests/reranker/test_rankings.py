@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -59,3 +60,17 @@ def test_a_ranking_as_json(reranker):
     assert [each["index"] for each in record["results"]] == [result.index for result in ranking]
     assert {"relevance", "stale", "text"} <= set(record["results"][0])
     assert record["abstained"] is ranking.abstained
+
+
+def test_an_object_of_which_only_the_caller_knows_the_text_comes_back_whole(reranker):
+    note = SimpleNamespace(body="ruby work", id=3, metadata={"page": 4})
+    (record,) = reranker.rerank(QUERY, [note], field="body").as_dicts()
+    assert record["text"] == "ruby work"
+    json.dumps(record)
+
+
+def test_results_of_another_ranking_come_back_as_dicts(reranker):
+    first = reranker.rerank(QUERY, [{"text": "ruby work", "occurred_start": "2024-03", "key": "job"}])
+    (record,) = reranker.rerank(QUERY, list(first)).as_dicts()
+    assert (record["text"], record["occurred_start"], record["metadata"]) == ("ruby work", "2024-03", {"key": "job"})
+    json.dumps(record)

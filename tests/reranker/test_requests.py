@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
+import signal
 
+import numpy as np
 import pytest
 
-from mnemorank import InputError, Memory, Options
+from mnemorank import InputError, Memory, Options, Reranker
 from tests.reranker.request import POOL, QUERY
 
 
@@ -47,9 +51,9 @@ def test_bad_options_are_named(bad):
         ({"supersede": "hide"}, "supersede: expected True, False, 'demote' or 'drop', got 'hide'"),
         ({"supersede": None}, "supersede: expected True, False, 'demote' or 'drop', got None"),
         ({"supersede": ["drop"]}, "supersede: expected True"),
-        ({"abstain_below": 1.5}, "abstain_below: expected None or a number from 0 to 1, got 1.5"),
-        ({"abstain_below": "high"}, "abstain_below: expected None or a number from 0 to 1"),
-        ({"abstain_below": float("nan")}, "abstain_below: expected None or a number from 0 to 1"),
+        ({"abstain_below": 1.5}, "abstain_below: expected a number from 0 to 1, got 1.5"),
+        ({"abstain_below": "high"}, "abstain_below: expected a number from 0 to 1"),
+        ({"abstain_below": float("nan")}, "abstain_below: expected a number from 0 to 1"),
     ],
 )
 def test_wrong_options_name_the_values(options, message):
@@ -104,3 +108,28 @@ def test_skipped_dates_become_warnings(reranker):
 def test_an_instruction_that_the_model_cannot_take_is_said(reranker):
     (warning,) = reranker.rerank(QUERY, POOL, instruction="prefer the newest").warnings
     assert warning == "instruction: not read, the model's template 'pair' has none"
+
+
+def test_numbers_of_numpy_are_numbers_and_truth_is_none(reranker):
+    options = Options(limit=np.int64(3), abstain_below=np.float32(0.3))
+    assert len(reranker.rerank(QUERY, POOL, top_k=np.int64(1), deadline_ms=np.int64(60_000), options=options)) == 1
+    for wrong in ({"limit": True}, {"abstain_below": True}):
+        with pytest.raises(InputError, match=next(iter(wrong))):
+            Options(**wrong)
+
+
+def test_a_forked_process_scores_too(folder):
+    with Reranker(folder, threads=2) as warm:
+        expected = [result.index for result in warm.rerank(QUERY, POOL)]
+        reading, writing = os.pipe()
+        child = os.fork()
+        if not child:  # nothing of the parent's test run may go on in here
+            try:
+                signal.alarm(30)
+                os.write(writing, json.dumps([result.index for result in warm.rerank(QUERY, POOL)]).encode())
+            finally:
+                os._exit(0)
+        os.waitpid(child, 0)
+        os.close(writing)
+        with os.fdopen(reading) as answer:
+            assert json.loads(answer.read() or "null") == expected

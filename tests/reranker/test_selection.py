@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mnemorank import Options, Selection
+from mnemorank import Fusion, Options, Selection
 from tests.reranker.request import POOL, QUERY
 
 
@@ -58,3 +58,37 @@ def test_diversity_leaves_what_was_not_scored_last(reranker):
     ranking = reranker.rerank(QUERY, pool, options=options)
     assert ranking[-1].index == 3
     assert [r.scored for r in ranking] == [True, True, True, True, False]
+
+
+def test_a_floor_leaves_the_first_stage_order_where_nothing_was_scored_in_time(reranker):
+    options = Options(selection=Selection(floor=0.05))
+    ranking = reranker.rerank(
+        QUERY, [{"text": "ruby work", "score": i} for i in range(4)], deadline_ms=1e-4, options=options
+    )
+    assert "deadline" in ranking.degraded
+    assert [result.index for result in ranking] == [3, 2, 1, 0]
+
+
+def test_diversity_does_not_compare_with_what_is_left_out(reranker):
+    pool = [
+        {"text": "ruby work at aurora now", "key": "job", "occurred_start": "2019"},
+        {"text": "ruby work at berlin now", "key": "job", "occurred_start": "2024"},
+        "ruby now",
+        "the cat",
+    ]
+
+    def chosen(pool, top_k=None):
+        options = Options(first_stage="none", supersede="drop", selection=Selection(diversity=0.5))
+        return [result.text for result in reranker.rerank(QUERY, pool, top_k=top_k, options=options)]
+
+    assert chosen(pool) == chosen(pool[1:])
+    assert chosen(pool, top_k=2) == chosen(pool)[:2]
+
+
+def test_scores_beyond_what_a_probability_can_tell_keep_their_order(reranker):
+    pool = [
+        {"text": "ruby work", "score": score, "occurred_start": day}
+        for score, day in ((10, 2020), (9, 2021), (8.5, 2022))
+    ]
+    options = Options(fusion=Fusion(first_stage_weight=60), supersede=False)
+    assert [result.index for result in reranker.rerank(QUERY, pool, options=options)] == [0, 1, 2]

@@ -481,7 +481,7 @@ def test_the_same_lists_are_the_same_bytes(makers, tmp_path, monkeypatch):
     assert json.loads(gzip.decompress(one.read_bytes()))["query"] == "where?"
 
 
-def test_a_teacher_scores_by_its_likest_tokens(makers, tiny_bert):
+def test_a_teacher_scores_by_its_own_logit_and_the_likest_tokens(makers, tiny_bert, tiny_onnx):
     import taught
     import torch
     from transformers import AutoModel, AutoTokenizer
@@ -494,7 +494,8 @@ def test_a_teacher_scores_by_its_likest_tokens(makers, tiny_bert):
             {"text": "where does ruby work", "label": 0.0},
         ],
     }
-    (made,) = taught.taught([record], taught.Encoder(str(tiny_bert)))
+    beside = Model.load(str(tiny_onnx))
+    (made,) = taught.taught([record], taught.Encoder(str(tiny_bert)), beside, random.Random(1))
     tokenizer, model = AutoTokenizer.from_pretrained(tiny_bert), AutoModel.from_pretrained(tiny_bert).eval()
 
     def unit(text):
@@ -502,9 +503,30 @@ def test_a_teacher_scores_by_its_likest_tokens(makers, tiny_bert):
             found = model(**tokenizer(text, return_tensors="pt")).last_hidden_state[0, 1:-1]
         return found / found.norm(dim=-1, keepdim=True)
 
-    expected = 40 * (unit(record["query"]) @ unit("ruby work at aurora").T).max(dim=1).values.mean().item() + 2
+    def logit(**fields):
+        return float(beside.score(record["query"], [Memory(**fields)]).raw[0])
+
+    likeness = (unit(record["query"]) @ unit("ruby work at aurora").T).max(dim=1).values.mean().item()
     (right,) = made.right
-    assert right["teacher_score"] == pytest.approx(expected, abs=0.05)
+    expected = logit(text="ruby work at aurora", type="world") + 50 * likeness + 2
+    assert right["teacher_score"] == pytest.approx(expected, abs=0.5)  # the encoder reads in bfloat16
     assert right["type"] == "world"
-    assert made.wrong[1]["teacher_score"] == pytest.approx(40, abs=0.05)
+    nearest, other = made.wrong
+    assert nearest["teacher_score"] == pytest.approx(logit(text="where does ruby work") + 50, abs=0.5)
+    assert other["text"] == "the cat"
     assert made.candidates()[0]["label"] == 1
+
+
+def test_a_teacher_keeps_the_likest_of_the_wrong_texts_and_one_other(makers, tiny_bert, tiny_onnx):
+    import taught
+
+    wrong = ["where does ruby work", "ruby work", "where ruby", "the cat", "a dog", "the sea"]
+    record = {
+        "query": "where does ruby work",
+        "candidates": [{"text": "ruby work at aurora", "label": 1.0}]
+        + [{"text": text, "label": 0.0} for text in wrong],
+    }
+    (made,) = taught.taught([record], taught.Encoder(str(tiny_bert)), Model.load(str(tiny_onnx)), random.Random(1))
+
+    assert len(made.wrong) == taught.NEAR + taught.FAR
+    assert made.wrong[0]["text"] == "where does ruby work"

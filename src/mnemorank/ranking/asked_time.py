@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import date, timedelta
+from datetime import date, datetime, timedelta, tzinfo
 
 import numpy as np
 from numpy.typing import NDArray
@@ -126,17 +126,19 @@ class AskedTime:
     def of_days(cls, first: int, end: int) -> AskedTime:
         return cls(first, end, max(1.0, (end - first) / 7))
 
-    def nearness(self, memory: Memory) -> float:
+    def nearness(self, memory: Memory, zone: tzinfo | None = None) -> float:
         """1 for a memory of that time, falling towards 0 with the days between; 0 where nothing is to be known.
 
         What is still true counts by its beginning. What went on for much longer than the time asked for, or is dated
         much less exactly, says nothing of that time in particular.
+
+        :param zone: of the person who asks; a memory with a zone of its own is of the day that it was there.
         """
         if memory.date is None:
             return 0.0
-        first, end = _days(memory.date)
+        first, end = _days(memory.date, zone)
         if memory.occurred_start and memory.occurred_end:
-            end = max(end, _days(memory.occurred_end)[1])
+            end = max(end, _days(memory.occurred_end, zone)[1])
         apart = max(self.start - end + 1, first - self.end + 1, 0)
         if memory.is_ongoing and memory.is_state and self.end - self.start >= 28 and first >= self.end:
             return 0.0  # had not begun in that month or year
@@ -164,7 +166,8 @@ def asked_times(query: str, now: Moment, years: Sequence[int] = ()) -> list[Aske
 def time_evidence(query: str, memories: Sequence[Memory], now: Moment, weight: float) -> Floats:
     """The log-odds that the time a query names is worth to each memory, 0 to `weight`."""
     times = asked_times(query, now, sorted({memory.date.year for memory in memories if memory.date is not None}))
-    near = [max((time.nearness(memory) for time in times), default=0.0) for memory in memories]
+    zone = now.time.tzinfo if now.time else None
+    near = [max((time.nearness(memory, zone) for time in times), default=0.0) for memory in memories]
     return weight * np.array(near, dtype=np.float64)
 
 
@@ -263,11 +266,14 @@ def _named(match: re.Match[str], present: int, years: Sequence[int]) -> Iterator
                 yield AskedTime.of_days(*_days(moment))
 
 
-def _days(moment: Moment) -> tuple[int, int]:
-    """First day and the day after the last, as written: no zone is converted."""
+def _days(moment: Moment, zone: tzinfo | None = None) -> tuple[int, int]:
+    """First day and the day after the last; as written, unless both the moment and the asker have a zone."""
     if moment.month and moment.day:
-        first = date(moment.year, moment.month, moment.day).toordinal()
-        return first, first + 1
+        day = date(moment.year, moment.month, moment.day)
+        if zone and moment.time and moment.time.tzinfo:
+            with suppress(OverflowError):  # the calendar's first and last day
+                day = datetime.combine(day, moment.time).astimezone(zone).date()
+        return day.toordinal(), day.toordinal() + 1
     return int(moment.start), int(moment.end)
 
 

@@ -10,6 +10,11 @@ from mnemorank.manifest import Calibration, Manifest
 Floats = NDArray[np.float64]
 
 
+def log_sigmoid(x: Floats) -> Floats:
+    """The logarithm of the sigmoid, which tells numbers apart whose sigmoid is 1."""
+    return np.minimum(x, 0.0) - np.log1p(np.exp(-np.abs(x)))
+
+
 def sigmoid(logits: Floats) -> Floats:
     """Logistic function without overflow; NaN stays NaN."""
     logits = np.asarray(logits, dtype=np.float64)

@@ -19,7 +19,8 @@ def bm25(query: str, texts: Sequence[str]) -> NDArray[np.float64]:
     """BM25 (Lucene's idf) of each text for the query; the pool is its own corpus. Zero where no word is shared."""
     if not texts:
         return np.zeros(0)
-    asked = dict(Counter(terms(query)).most_common(_MOST_TERMS))
+    # Of terms that occur as often the last: a turn of a chat asks at its end.
+    asked = dict(Counter(reversed(terms(query))).most_common(_MOST_TERMS))
     counts = np.zeros((len(texts), len(asked)))
     lengths = np.zeros(len(texts))
     column = {term: index for index, term in enumerate(asked)}

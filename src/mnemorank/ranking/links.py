@@ -39,6 +39,18 @@ def linked(query: str, texts: Sequence[str], passages: Sequence[str], odds: Floa
     :param passages: what was read of each, where another may be named.
     :param odds: log-odds of relevance so far; a candidate well below the best leads nowhere.
     """
+    # A copy, as two retrievers give it, is no second witness.
+    best: dict[str, int] = {}
+    for i in np.argsort(-odds, kind="stable"):
+        best.setdefault(texts[i], int(i))
+    kept = sorted(best.values())
+    found = _linked(query, [texts[i] for i in kept], [passages[i] for i in kept], odds[kept], weight)
+    worth = {texts[i]: value for i, value in zip(kept, found, strict=True)}
+    return np.array([worth[text] for text in texts], dtype=np.float64)
+
+
+def _linked(query: str, texts: Sequence[str], passages: Sequence[str], odds: Floats, weight: float) -> Floats:
+    """`linked` for texts that all differ."""
     if len(texts) < 2:
         return np.zeros(len(texts))
     asked = set(terms(query))

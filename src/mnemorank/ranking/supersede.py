@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Literal
 
 from mnemorank.memory import Memory
-from mnemorank.memory_values import is_missing
+from mnemorank.memory_values import as_id, is_missing
 from mnemorank.moment import Moment
 from mnemorank.ranking.lexical import jaccard, word_cosine
 from mnemorank.ranking.rivals import Claim, are_rivals
@@ -80,7 +80,7 @@ def find_superseded(
     both are dated states (not events) that share a `key` in the metadata, or whose words, context and entities nearly
     agree and which cannot both be true (`are_rivals`). A short fact that has only a date of noting (`created_at`)
     counts as begun then; a turn of a chat does not. The newer must have begun strictly later, at the precision of
-    their dates.
+    their dates, and must not be over where the older goes on.
 
     :param as_of: the date whose state is asked for; memories that began later neither count nor replace.
     :param among: positions to look at, all by default; `future` is always of the whole pool.
@@ -89,12 +89,13 @@ def find_superseded(
     future = not_begun(memories, as_of)
     known = [i for i in (range(len(memories)) if among is None else among) if i not in future]
     named = _named_pairs(memories, known)
-    begun = [i for i in known if not _is_planned(memories[i], as_of or now)]
+    seen_from = as_of or now
+    begun = [i for i in known if not _is_planned(memories[i], seen_from)]
     # What is stated is sure: no date and no likeness says otherwise of the same two, or of what has a stated successor.
     replaced = {older for older, _ in named}
     guessed = {
         pair: why
-        for pair, why in _matching_pairs(memories, begun).items()
+        for pair, why in _matching_pairs(memories, begun, seen_from).items()
         if pair[0] not in replaced and pair[::-1] not in named
     }
     pairs = named | guessed
@@ -128,6 +129,13 @@ def _without_circles(newest: Mapping[int, int]) -> dict[int, int]:
     return {older: newer for older, newer in newest.items() if older not in circles}
 
 
+def _followed(chain: Mapping[int, int], item: int) -> Iterator[int]:
+    """What replaces an item, what replaces that, and so on."""
+    while item in chain:
+        item = chain[item]
+        yield item
+
+
 def demote(order: Sequence[int], found: Supersession, relevance: Sequence[float], share: float = 0.5) -> list[int]:
     """Put each stale memory right below its successor, and memories of the future last; all else keeps its order.
 
@@ -143,8 +151,10 @@ def demote(order: Sequence[int], found: Supersession, relevance: Sequence[float]
             if older in place and newer in place and relevance[newer] >= share * relevance[older]:
                 answers[older] = newer
                 break
-    for older, newer in _without_circles(answers).items():
-        if place[newer] > place[older]:
+    chain = _without_circles(answers)
+    for older, newer in chain.items():
+        # Its successor may itself be on its way down, below its own.
+        if any(place[item] > place[older] for item in _followed(chain, older)):
             below[newer].append(older)
     moved = {older for group in below.values() for older in group}
 
@@ -174,15 +184,17 @@ def _named_pairs(memories: Sequence[Memory], known: Sequence[int]) -> dict[tuple
         for name, is_newer in (("supersedes", True), ("superseded_by", False)):
             stated = memories[i].metadata.get(name)
             for other in stated if isinstance(stated, (list, tuple)) else [stated]:
-                for j in () if is_missing(other) else by_id.get(str(other), ()):
+                for j in () if is_missing(other) else by_id.get(as_id(other), ()):
                     if j != i:
                         pairs[(j, i) if is_newer else (i, j)] = "stated"
     return pairs
 
 
-def _matching_pairs(memories: Sequence[Memory], known: Sequence[int]) -> dict[tuple[int, int], Reason]:
+def _matching_pairs(
+    memories: Sequence[Memory], known: Sequence[int], seen_from: Moment | None
+) -> dict[tuple[int, int], Reason]:
     """(older, newer) of states that share a key, each with the newest of its key, and of states that are alike and do
-    not both have one."""
+    not both have one. What is over does not replace what goes on."""
     keyed: dict[str, list[int]] = defaultdict(list)
     bags: dict[int, Counter[str]] = {}
     for i in known:
@@ -198,12 +210,21 @@ def _matching_pairs(memories: Sequence[Memory], known: Sequence[int]) -> dict[tu
         newest = sorted(group, key=lambda i: (memories[i].begun or _NEVER).start)[-_MOST_SUCCESSORS:]
         pairs += [(a, b, "key") for b in newest for a in group if a != b]
     ordered = ((a, b, why) if _began_later(memories[b], memories[a]) else (b, a, why) for a, b, why in pairs)
-    return {(older, newer): why for older, newer, why in ordered if _began_later(memories[newer], memories[older])}
+    return {
+        (older, newer): why
+        for older, newer, why in ordered
+        if _began_later(memories[newer], memories[older]) and not _outlives(memories[older], memories[newer], seen_from)
+    }
 
 
 def _began_later(newer: Memory, older: Memory) -> bool:
     """True only where it is certain; what is known by its end alone began at some time before."""
     return newer.begun is not None and older.date is not None and older.date.is_before(newer.begun)
+
+
+def _outlives(older: Memory, newer: Memory, seen_from: Moment | None) -> bool:
+    """Whether the newer one has ended and the older one goes on."""
+    return bool(seen_from and older.is_ongoing and newer.occurred_end and newer.occurred_end.is_before(seen_from))
 
 
 def _is_noted_fact(memory: Memory) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import io
 import json
+import os
 import socket
 import ssl
 import threading
@@ -44,6 +45,7 @@ class HttpClient:
         self._idle: list[http.client.HTTPConnection] = []
         self._lock = threading.Lock()
         self._closed = False
+        self._process = os.getpid()
         weakref.finalize(self, _close_all, self._idle)  # for callers that never close
 
     def post(self, body: Mapping[str, Any], headers: Mapping[str, str], deadline: float) -> Answer:
@@ -95,6 +97,10 @@ class HttpClient:
 
     def _take(self) -> http.client.HTTPConnection | None:
         with self._lock:
+            if self._process != os.getpid():
+                # A forked child: its parent goes on with these, and two must not talk on one connection.
+                self._process = os.getpid()
+                _close_all(self._idle)
             return self._idle.pop() if self._idle else None
 
     def _keep(self, connection: http.client.HTTPConnection) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import onnxruntime as ort
@@ -18,6 +17,7 @@ from mnemorank.scorers.forwarding import PairwiseBase
 from mnemorank.scorers.inputs import Input, InputWriter
 from mnemorank.scorers.logits import one_score_a_row
 from mnemorank.scorers.tokens import load_tokenizer
+from mnemorank.scorers.workers import Workers
 
 _KNOWN_INPUTS = {"input_ids", "attention_mask", "token_type_ids"}
 
@@ -48,7 +48,7 @@ class OnnxScorer(PairwiseBase):
         self._session: ort.InferenceSession | None = _open_session(artefact)
         self._inputs = _checked_inputs(artefact, self._session)
         self.on_batch: Callable[[Batch], None] | None = None
-        self._workers = ThreadPoolExecutor(self.threads, thread_name_prefix="mnemorank")
+        self._workers = Workers(self.threads, "mnemorank")
 
     def score_pairs(self, pairs: Sequence[Pair], *, deadline: float | None = None) -> Scores:
         """`score` for pairs of different queries, which share batches."""
@@ -81,7 +81,7 @@ class OnnxScorer(PairwiseBase):
         return scores
 
     def close(self) -> None:
-        self._workers.shutdown(wait=True)
+        self._workers.shutdown()
         self._session = None
 
     def _run(self, session: ort.InferenceSession, inputs: Sequence[Input]) -> Scores:

@@ -9,7 +9,7 @@ import re
 import threading
 import time
 from collections.abc import Sequence
-from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
@@ -23,6 +23,7 @@ from mnemorank.scorers.base import Passage, Scores
 from mnemorank.scorers.dialects import Ask
 from mnemorank.scorers.http import Answer, HttpClient, Unreachable
 from mnemorank.scorers.tokens import clean
+from mnemorank.scorers.workers import Workers
 
 logger = logging.getLogger(__name__)
 
@@ -69,7 +70,7 @@ class RemoteScorer:
         self._most = most or self._dialect.most
         self._client = HttpClient(self._address.url)
         self._closing = threading.Event()
-        self._workers = ThreadPoolExecutor(concurrency, thread_name_prefix="mnemorank-remote")
+        self._workers = Workers(concurrency, "mnemorank-remote")
 
     def prepare(self, texts: Sequence[str]) -> list[Passage]:
         return [Passage(text, len(_TOKEN.findall(text))) for text in texts]
@@ -112,7 +113,7 @@ class RemoteScorer:
 
     def close(self) -> None:
         self._closing.set()
-        self._workers.shutdown(wait=True, cancel_futures=True)
+        self._workers.shutdown(cancel_futures=True)
         self._client.close()
 
     def _wait(self, pending: Sequence[Future[None]], deadline: float | None) -> _GivenUpError | None:
