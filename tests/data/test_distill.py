@@ -44,3 +44,9 @@ def test_probabilities_become_log_odds(tiny_onnx):
     assert teacher_score(scored.candidates[0]) == pytest.approx(math.log(3))
     assert teacher_score(scored.candidates[1]) == pytest.approx(0)
     assert teacher_score(scored.candidates[2]) is None
+
+
+def test_a_question_too_long_for_the_teacher_is_read_by_its_end(tiny_onnx):
+    long = replace(asked(), query="where is the cat " * 400 + "ruby")
+    (scored,) = distill([long], Model.load(tiny_onnx, probe=False))
+    assert all(teacher_score(candidate) is not None for candidate in scored.candidates[:2])

@@ -146,6 +146,14 @@ def test_contradictions_are_named(tmp_path):
     assert len(list(read_examples(write(tmp_path / "dated.jsonl", dated)))) == 1
 
 
+@pytest.mark.parametrize("labels", [(0.5, 1, 0), (0.5, 0, 1), (0, 0.5, 1), (1, 0.5, 0)])
+def test_a_grade_between_them_does_not_hide_a_contradiction(tmp_path, labels):
+    rows = [{"query": "q", "candidates": [{"text": "a", "label": label}]} for label in labels]
+    with pytest.raises(InputError, match=r"example 2: contradicts example [01]: .*both 0 and 1"):
+        list(read_examples(write(tmp_path / "lists.jsonl", rows)))
+    assert len(list(read_examples(write(tmp_path / "lists.jsonl", rows[:1] * 3)))) == 3
+
+
 def test_contradictions_can_be_dropped_where_they_are_wrong(tmp_path):
     rows = [
         {"query": "q", "candidates": [{"text": "a", "label": 1}, {"text": "b", "label": 0}]},

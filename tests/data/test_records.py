@@ -117,3 +117,30 @@ def test_lists_keep_from_which_label_on_a_memory_is_relevant(tmp_path):
     record = json.loads((tmp_path / "lists.jsonl").read_text())
     with pytest.raises(InputError, match=r"lists\.jsonl:1: relevant_from: expected a number from 0 to 1"):
         list(read_lists(write(tmp_path / "lists.jsonl", {**record, "relevant_from": 2})))
+
+
+def test_lists_keep_what_is_missing_and_which_candidates_are_set_against_each_other(tmp_path):
+    path = tmp_path / "lists.jsonl"
+    given = graded_example(missing=(1.0, 0.5), pairs=((0, 1),))
+    write_lists([given, graded_example()], path)
+    assert list(read_lists(path)) == [given, graded_example()]
+    assert not {"missing", "pairs"} & set(json.loads(path.read_text().splitlines()[1]))
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"missing": 1}, "missing: expected a list, got 1"),
+        ({"missing": [1, 2]}, "missing 1: label: expected a number from 0 to 1, got 2"),
+        ({"pairs": {"0": 1}}, "pairs: expected a list, got "),
+        ({"pairs": [[0, 1], [0, 2]]}, r"pairs: 1: expected two positions from 0 to 1, got \[0, 2\]"),
+        ({"pairs": [[0]]}, r"pairs: 0: expected two positions from 0 to 1, got \[0\]"),
+        ({"pairs": [[True, 0]]}, "pairs: 0: expected two positions"),
+        ({"pairs": ["01"]}, "pairs: 0: expected two positions"),
+    ],
+)
+def test_what_is_missing_and_set_against_each_other_is_checked(tmp_path, fields, message):
+    candidates = [{"text": "a", "label": 1}, {"text": "b", "label": 0}]
+    path = write(tmp_path / "lists.jsonl", {"query": "q", "candidates": candidates, **fields})
+    with pytest.raises(InputError, match=rf"lists\.jsonl:1: {message}"):
+        list(read_lists(path))

@@ -51,3 +51,12 @@ def test_interval_of_many_questions_is_the_normal_one():
 
 def test_interval_of_nothing_is_nothing():
     assert np.isnan(interval(np.array([np.nan])).mean)
+
+
+def test_more_resamples_prove_more():
+    base = np.zeros(40)
+    better = np.random.default_rng(4).random(40) + 0.1
+    assert compare(better, base).p == pytest.approx(1 / 5001)
+    more = compare(better, base, resamples=100_000)
+    assert more.p == pytest.approx(1 / 100_001)
+    assert more.difference == compare(better, base).difference, "the interval is drawn as by default"

@@ -117,6 +117,14 @@ def test_signals_on_what_was_not_shown_are_refused_and_leave_nothing(store):
         store.position_of(event_id, "m-z")
 
 
+def test_of_two_memories_of_one_id_the_rank_tells_which_is_meant(store):
+    event_id = store.log(make_event(texts=("a", "b", "a")))
+    assert [store.position_of(event_id, "m-a", rank) for rank in (0, 2)] == [0, 2]
+    for rank in (None, 1):
+        with pytest.raises(InputError, match=r"'m-a' more than once, at the ranks 0, 2; give its rank as well$"):
+            store.position_of(event_id, "m-a", rank)
+
+
 def test_events_are_read_in_order_without_test_traffic(store):
     store.log_many([make_event(f"q{i}", time=float(i % 7)) for i in range(1200)])
     store.log(make_event("t1", tenant="test"))

@@ -1,11 +1,12 @@
 import numpy as np
 import pytest
 
-from mnemorank import InputError, Memory
+from mnemorank import InputError, Memory, Reranker
 from mnemorank.data.records import Candidate, Example
 from mnemorank.learning.gate import GateRules, decide
 from mnemorank.learning.guards import among_others, guard_sets
 from mnemorank.learning.measurement import Measurement, SetResult, measure_models
+from mnemorank.moment import Moment
 
 METRICS = ("map", "mrr@10", "ndcg@10", "hit@1")
 
@@ -97,6 +98,13 @@ def test_every_attempt_is_tested_more_strictly():
     assert not decide(measured(np.zeros(40)), measured(wins), attempt=3).promote
 
 
+def test_a_clear_gain_passes_however_many_were_tried_before():
+    decision = decide(measured(BASE), measured(BETTER), attempt=60)
+    assert decision.promote, decision.reasons
+    refused = decide(measured(BASE), measured(BASE), attempt=60)
+    assert "not shown to be better at p < 1.37e-05" in refused.reasons[0]
+
+
 def test_chance_passes_at_most_as_often_as_alpha_says():
     rng = np.random.default_rng(7)
     passed = 0
@@ -132,6 +140,29 @@ def test_models_are_measured_as_users_run_them(tiny_onnx):
     assert 0 < first.ece < 1
     assert len(ticks) == 6
     assert first.summary()["sets"]["feedback"]["queries"] == 2
+
+
+@pytest.mark.parametrize("asked", [None, Moment(2019, 5)])
+def test_a_question_is_asked_at_its_own_time_or_at_the_newest_of_its_memories(tiny_onnx, monkeypatch, asked):
+    times = []
+    rerank = Reranker.rerank
+
+    def note_time(self, *arguments, now, **options):
+        times.append(now)
+        return rerank(self, *arguments, now=now, **options)
+
+    monkeypatch.setattr(Reranker, "rerank", note_time)
+    memories = Memory("ruby", occurred_start="2021-03"), Memory("cat", occurred_start="2020")
+    candidates = (Candidate(memories[0], 1.0), Candidate(memories[1], 0.0))
+    measure_models([tiny_onnx], {"feedback": [Example("1", "ruby", candidates, asked)]})
+    assert times == [asked or Moment(2021, 3)]
+
+
+def test_a_question_too_long_for_the_model_is_measured_by_its_end(tiny_onnx):
+    long = example("where is the cat " * 400 + "ruby", "ruby", "dog")
+    (found,) = measure_models([tiny_onnx], {"feedback": [long]})
+    assert found.sets["feedback"].mean("map") == 1.0
+    assert 0 < found.seconds_per_pair < float("inf")
 
 
 def test_our_own_guard_sets_are_there_without_any_setting():

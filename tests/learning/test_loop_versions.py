@@ -6,11 +6,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mnemorank import InputError
+from mnemorank import InputError, Memory
+from mnemorank.data.records import Candidate, Example
+from mnemorank.learning import examples, worker
 from mnemorank.learning import loop as loop_module
-from mnemorank.learning import worker
 from mnemorank.learning.loop import Loop
 from mnemorank.learning.measurement import Measurement, SetResult
+from mnemorank.learning.mining import HELD_OUT, TRAIN, MinedExample
 from mnemorank.learning.settings import Settings, Training, settings_to_table
 
 
@@ -123,7 +125,7 @@ def test_a_forced_version_that_is_put_back_is_the_floor_again(loop):
     forced = add(loop)
     loop.promote(forced, force=True)
     loop.registry.rollback()
-    loop.registry.rollback()
+    loop.registry.rollback(forced)
     assert (loop.current().name, loop.registry.floor().name) == (forced, forced)
     loop.registry.rollback()
     passed(loop, forced, "0001")
@@ -170,3 +172,14 @@ def test_a_rollback_while_a_candidate_is_measured_ends_the_run_in_order(loop, mo
     assert f"{candidate} did not pass the gate: not evaluated yet against 0001" in ended.error
     assert loop.current().name == "0001"
     assert not (loop.runs.folder(run.id) / "feedback.jsonl").exists()
+
+
+def test_nothing_is_measured_on_that_is_trained_on_in_a_file_of_known_answers(loop):
+    def mined(name: str, query: str, split: str) -> MinedExample:
+        candidates = (Candidate(Memory("a"), 1.0), Candidate(Memory("b"), 0.0))
+        return MinedExample(Example(name, query, candidates), "default", split, {}, frozenset({("tenant", "default")}))
+
+    held_out = [mined("feedback-1", "Where is Ruby?", HELD_OUT), mined("feedback-2", "Who is Ann?", HELD_OUT)]
+    examples.save(loop.store.database, held_out, "feedback")
+    examples.save(loop.store.database, [mined("golden-1", "where is ruby", TRAIN)], "golden")
+    assert [one.id for one in loop.evaluation_sets()["feedback"]] == ["feedback-2"]

@@ -1,5 +1,6 @@
 import json
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
 from learning_cases import make_event
@@ -13,6 +14,7 @@ from mnemorank.learning.mining import HELD_OUT, TRAIN, mine, split_of
 from mnemorank.learning.mining_rules import MiningRules
 from mnemorank.learning.propensity import Propensities
 from mnemorank.learning.signals import Signal
+from mnemorank.moment import Moment
 
 FLAT = Propensities((1.0,) * 20)
 STEEP = Propensities((1.0, 0.5, 0.25, 0.05))
@@ -149,11 +151,28 @@ def test_a_few_cannot_push_what_nobody_else_has_looked_at():
 
 
 def test_nobody_speaks_on_more_queries_than_their_share():
-    flood = [feedback(("click", 2), actor="flood", query=f"question number{i}") for i in range(100)]
-    mined = mine(flood, FLAT, MiningRules(per_user=20, user_share=0.1))
-    assert len(mined.examples) == 20
-    assert mined.dropped["votes over an actor's limit"] == 80 * 3
-    assert len(mine(flood, FLAT, MiningRules(per_user=20, user_share=0.5)).examples) == 50
+    flood = [feedback(("click", 2), actor="flood", query=f"question number{i}") for i in range(99)]
+    log = [*flood, feedback(("click", 2), actor="ann")]
+    mined = mine(log, FLAT, MiningRules(per_user=20, user_share=0.1))
+    assert len(mined.examples) == 20 + 1
+    assert mined.dropped["votes over an actor's limit"] == 79 * 3
+    assert len(mine(log, FLAT, MiningRules(per_user=20, user_share=0.5)).examples) == 50 + 1
+
+
+@pytest.mark.parametrize("actor", ["ann", ""])
+def test_the_only_actor_of_a_tenant_speaks_on_all_queries(actor):
+    log = [feedback(("click", 2), actor=actor, query=f"question number{i}", tenant="alone") for i in range(100)]
+    log += [feedback(("click", 2), actor=name, tenant="others") for name in ("bob", "cid")]
+    mined = mine(log, FLAT)
+    assert sum(entry.tenant == "alone" for entry in mined.examples) == 100
+    assert not mined.dropped["votes over an actor's limit"]
+
+
+def test_the_queries_of_other_tenants_do_not_raise_an_actors_limit():
+    log = [feedback(("click", 2), actor="flood", query=f"question number{i}", tenant="a") for i in range(100)]
+    log.append(feedback(("click", 2), actor="ann", tenant="a"))
+    log += [feedback(("click", 2), query=f"other number{i}", tenant="b") for i in range(400)]
+    assert sum(entry.tenant == "a" for entry in mine(log, FLAT).examples) == 20 + 1
 
 
 def test_an_actor_whom_others_contradict_is_left_out():
@@ -256,6 +275,22 @@ def test_golden_files_of_every_format_bootstrap(tmp_path):
         mine_golden(other, 0.3)
 
 
+def test_golden_files_are_split_by_the_group_that_they_state(tmp_path):
+    def sides(**fields):
+        rows = [
+            {"query": f"question {i} alpha", "text": "a", "label": 1, **{k: f"{v}{i // 10}" for k, v in fields.items()}}
+            for i in range(200)
+        ]
+        path = tmp_path / "golden.jsonl"
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        return [(one.example.group, one.example.query, one.split) for one in mine_golden(path, 0.3)]
+
+    by_group = {(group, split) for group, _, split in sides(group="the ")}
+    assert len(by_group) == 20, "one side each"
+    assert {split for _, split in by_group} == {TRAIN, HELD_OUT}
+    assert all(split == split_of(query) for _, query, split in sides()), "as the same question of the feedback"
+
+
 @pytest.mark.parametrize("fields", [{"floor": 0.5}, {"floor": 1.1}, {"held_out": 0}, {"held_out": 1}])
 def test_bad_rules_are_refused(fields):
     with pytest.raises(InputError, match=r"mining\."):
@@ -322,3 +357,22 @@ def test_what_is_asked_of_the_day_is_another_question_on_another_day():
     assert len(mine(by_the_log, FLAT).examples) == 2
     same = [(replace(event, query="What did Ann eat at noon?"), said) for event, said in log]
     assert len(mine(same, FLAT).examples) == 1
+
+
+NOON = datetime(2024, 3, 5, 12, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({}, Moment.parse(NOON)),
+        ({"query_time": "2019-05"}, Moment(2019, 5)),
+        ({"time": 1e300}, None),
+    ],
+)
+def test_an_example_is_of_the_time_that_its_question_was_answered_by(fields, expected):
+    earlier = asked_of((OLD, CAT), time=NOON.timestamp() - 86400, query_time="2001")
+    event = asked_of((OLD, CAT), **{"time": NOON.timestamp(), **fields})
+    log = [(one, [Signal(one.id, "thumbs_up", 0, actor=name)]) for name, one in (("ann", earlier), ("bob", event))]
+    (mined,) = mine(log, FLAT).examples
+    assert mined.example.query_time == expected

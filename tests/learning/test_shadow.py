@@ -46,6 +46,16 @@ def test_a_shadow_is_compared_by_later_feedback(store, version):
     assert "feedback on 12 events, 13 are needed" in check_shadow(result, GateRules(shadow_events=13)).reason
 
 
+def test_a_question_too_long_for_the_candidate_is_scored_by_its_end(sqlite_store, version):
+    query = "where is the dog " * 400 + "ruby"
+    event_id = sqlite_store.log(make_event(query, ("cat", "ruby")))
+    shadow = Shadow(sqlite_store, lambda: version)
+    shadow.observe(event_id, query, [Memory("cat"), Memory("ruby")])
+    shadow.close()
+    sqlite_store.signal([Signal(event_id, "click", 1)])
+    assert compare_shadow(sqlite_store, "0001").candidate == 1.0
+
+
 def test_a_candidate_that_knows_nothing_does_not_win_by_being_different(sqlite_store):
     """Users click by position alone. To count only what was skipped above a click would make any other order win."""
     source = random.Random(8)

@@ -88,3 +88,35 @@ def test_a_store_without_a_loop_is_expired_by_command(tmp_path, capsys):
     assert json.loads(capsys.readouterr().out)["events"] == 1
     with EventStore(url) as store:
         assert (store.event("old"), store.event("new") is not None) == (None, True)
+
+
+@pytest.mark.parametrize(
+    "action",
+    [
+        "status",
+        "evaluate 0002",
+        "promote 0002",
+        "rollback",
+        "history",
+        "cancel 1",
+        "log 1",
+        "forget user ann",
+        "expire",
+        "export ann",
+        "report unused",
+    ],
+)
+def test_where_there_is_no_loop_a_command_says_so_and_makes_none(tmp_path, monkeypatch, capsys, action):
+    monkeypatch.chdir(tmp_path)
+    for variable in ("MNEMORANK_LEARNING", "MNEMORANK_STORE"):
+        monkeypatch.delenv(variable, raising=False)
+    assert main(["learn", *action.split()]) == 2
+    said = capsys.readouterr()
+    message = ".mnemorank: there is no learning loop here; give --root or MNEMORANK_LEARNING"
+    assert (said.out, said.err.count("\n"), message in said.err) == ("", 1, True)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_loop_may_begin_with_mining(tmp_path, capsys):
+    assert main(["learn", "mine", "--root", str(tmp_path / "loop"), "--json"]) == 0
+    assert main(["learn", "status", "--root", str(tmp_path / "loop"), "--json"]) == 0

@@ -50,13 +50,34 @@ def test_current_is_a_model_folder_like_any_other(registry):
     assert registry.current().torch_path.is_dir()
 
 
-def test_rollback_goes_back_and_forth_and_to_any_version(registry):
-    assert registry.previous().name == "0001"
-    assert registry.rollback(who="ann", why="complaints").name == "0001"
-    assert registry.current().name == "0001"
-    assert registry.rollback().name == "0002"
-    assert registry.rollback("0003").name == "0003"
+def test_rollback_goes_on_back_and_never_to_what_was_rolled_back(registry):
+    registry.promote("0003")
     assert registry.previous().name == "0002"
+    assert [registry.rollback(who="ann", why="complaints").name for _ in range(2)] == ["0002", "0001"]
+    assert registry.previous() is None
+    message = "no earlier version than 0001 to go back to; name the one to put in service: 0002, 0003"
+    with pytest.raises(InputError, match=message):
+        registry.rollback()
+    assert registry.current().name == "0001"
+
+
+def test_rollback_goes_to_any_version_by_name(registry):
+    registry.rollback()
+    assert registry.rollback("0003").name == "0003"
+    assert registry.previous().name == "0001"
+    assert registry.rollback("0002").name == "0002"
+    assert registry.previous().name == "0003"
+
+
+def test_rollback_passes_over_what_was_collected(registry, model):
+    registry.promote("0003")
+    assert registry.collect(keep=2) == ["0001"]
+    registry.add(model)
+    registry.promote("0004")
+    assert registry.collect(keep=2) == ["0002"]
+    assert registry.rollback().name == "0003"
+    with pytest.raises(InputError, match="no earlier version than 0003"):
+        registry.rollback()
 
 
 def test_the_history_tells_who_what_and_why(registry):
@@ -89,11 +110,10 @@ def test_a_name_never_leaves_the_registry(registry, name):
 def test_collection_never_touches_current_or_previous(registry, model):
     for _ in range(3):
         registry.add(model)
-    registry.rollback("0001")
     assert registry.collect(keep=3) == ["0003", "0004", "0005"]
     assert [version.name for version in registry.versions()] == ["0001", "0002", "0006"]
     assert registry.collect(keep=1) == ["0006"]
-    assert (registry.current().name, registry.previous().name) == ("0001", "0002")
+    assert (registry.current().name, registry.previous().name) == ("0002", "0001")
     assert registry.add(model).name == "0007"
     with pytest.raises(InputError, match="keep"):
         registry.collect(keep=0)
@@ -132,7 +152,7 @@ def test_a_kill_at_any_step_leaves_a_valid_current(tmp_path, model):
             expected = "0002" if expected == "0001" else "0003"
         elif step == "rollback: swap":
             expected = "0002"
-    assert outcomes[-1]["versions"] == ["0002", "0003"]
+    assert outcomes[-1]["versions"] == ["0001", "0002"]
 
 
 def test_two_processes_do_not_change_a_registry_at_once(tmp_path, model):

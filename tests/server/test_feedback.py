@@ -34,6 +34,21 @@ def test_an_id_with_its_own_rank_is_taken(asked):
     assert running.client.post("/v1/feedback", json=body).json() == {"stored": 1, "new": 1}
 
 
+def test_the_rank_tells_which_of_two_memories_of_one_id_is_meant(asked):
+    running, _ = asked
+    twice = [*MEMORIES, {"id": "cat", "text": "the other cat"}]
+    event_id = running.client.post("/v1/memories/rerank", json={"query": "ruby", "memories": twice}).json()["event_id"]
+    body = {"event_id": event_id, "signals": [{"kind": "cited", "memory_id": "cat", "rank": 2}]}
+    assert running.client.post("/v1/feedback", json=body).json() == {"stored": 1, "new": 1}
+    (stored,) = running.app.state.event_log.store.event(event_id)[1]
+    assert stored.position == 2
+    for rank in ({}, {"rank": 0}):
+        body["signals"] = [{"kind": "cited", "memory_id": "cat", **rank}]
+        answer = running.client.post("/v1/feedback", json=body)
+        assert (answer.status_code, answer.json()["error"]["field"]) == (422, "signals.0.memory_id")
+        assert answer.json()["error"]["message"].endswith("; give its rank as well")
+
+
 @pytest.mark.parametrize(
     ("signal", "field", "words"),
     [

@@ -84,6 +84,12 @@ def test_contradictory_labels_name_query_text_and_places(reader):
         )
 
 
+def test_a_grade_between_them_does_not_hide_contradictory_labels(reader):
+    given = [example(("a cat", label), ("ruby", 0.2), name=str(label)) for label in (0.5, 1.0, 0.0)]
+    with pytest.raises(InputError, match=r"labelled 1 in test 1.0 and 0 in test 0.0"):
+        prepare(given, reader, ranking=True)
+
+
 def test_the_same_text_with_other_dates_is_no_contradiction(reader):
     then = {"text": "ruby works at zenith", "occurred_start": "2020", "occurred_end": "2021"}
     now = {"text": "ruby works at zenith", "occurred_start": "2022"}

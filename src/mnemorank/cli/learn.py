@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mnemorank.cli.console import print_json, table
-from mnemorank.errors import MissingExtraError, MnemorankError
+from mnemorank.errors import InputError, MissingExtraError, MnemorankError
 
 if TYPE_CHECKING:
     from mnemorank.learning.deletion import Deletion
@@ -25,6 +25,7 @@ EXAMPLE = "mnemorank learn run --root .mnemorank"
 
 ROOT_VARIABLE = "MNEMORANK_LEARNING"
 STORE_VARIABLE = "MNEMORANK_STORE"
+_BEGIN_A_LOOP = ("mine", "train", "run")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -43,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             help=f"the loop's store, where the server was given one (default: {STORE_VARIABLE}, else learning.toml's)",
         )
         sub.add_argument("--json", action="store_true", help="print JSON")
-        sub.set_defaults(act=function)
+        sub.set_defaults(act=function, begins_a_loop=name in _BEGIN_A_LOOP)
         return sub
 
     action("status", _status, "where the loop stands")
@@ -92,6 +93,8 @@ def run(arguments: argparse.Namespace) -> int | None:
         from mnemorank.learning.loop import Loop
     except ImportError as error:
         raise MissingExtraError(f"learn needs `pip install 'mnemorank[learn,eval]'` ({error})") from error
+    if not (arguments.begins_a_loop or arguments.store or arguments.root.is_dir()):
+        raise InputError(f"{arguments.root}: there is no learning loop here; give --root or {ROOT_VARIABLE}")
     with Loop(arguments.root, _settings(arguments), store_url=arguments.store) as loop:
         return arguments.act(loop, arguments)  # type: ignore[no-any-return]
 

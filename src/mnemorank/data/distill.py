@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from mnemorank.data.records import Candidate, Example
+from mnemorank.long_queries import score_by_the_end
 from mnemorank.model import Scoring
 from mnemorank.ranking.calibrate import logit
 
@@ -24,7 +25,7 @@ def distill(examples: Iterable[Example], teacher: Scoring) -> Iterator[Example]:
     """
     is_probability = teacher.manifest.score_kind == "probability"
     for example in examples:
-        raw = teacher.score(example.query, example.memories).raw
+        raw = score_by_the_end(teacher, example.query, example.memories)[0].raw
         scores = logit(raw) if is_probability else np.asarray(raw, dtype=np.float64)
         candidates = zip(example.candidates, scores, strict=True)
         yield replace(example, candidates=tuple(_scored(candidate, float(score)) for candidate, score in candidates))

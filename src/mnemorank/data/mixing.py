@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from mnemorank.data.benchmarks import loaders
+from mnemorank.data.contradictions import LabelsSeen
 from mnemorank.data.records import Candidate, Example, read_graded, read_lists, read_triplets, triplet_examples
 from mnemorank.data.splits import group_of, is_held_out
 from mnemorank.errors import InputError
@@ -165,15 +166,15 @@ def format_of(path: Path) -> str:
 
 def _checked(examples: Iterator[Example], path: Path) -> Iterator[Example]:
     """The examples as they are; an error where a question's memory is right in one place and wrong in another."""
-    seen: dict[_Asked, tuple[float, str]] = {}
+    seen = LabelsSeen()
     for example in examples:
         for candidate in example.candidates:
-            label, first = seen.setdefault(_asked(example, candidate), (candidate.label, example.id))
-            if {label, candidate.label} == {0.0, 1.0}:
+            contrary = seen.contrary(_asked(example, candidate), candidate.label, example.id)
+            if contrary is not None:
                 raise InputError(
-                    f"{path}: example {example.id}: contradicts example {first}: for the query {example.query!r:.60} "
-                    f"the memory {candidate.memory.text!r:.60} is labelled both 0 and 1; mend the file, or leave it "
-                    'out where it is wrong with contradictions = "drop"'
+                    f"{path}: example {example.id}: contradicts example {contrary[1]}: for the query "
+                    f"{example.query!r:.60} the memory {candidate.memory.text!r:.60} is labelled both 0 and 1; "
+                    'mend the file, or leave it out where it is wrong with contradictions = "drop"'
                 )
         yield example
 

@@ -105,7 +105,9 @@ def example_of(record: Mapping[str, Any], where: str, default_id: str) -> Exampl
         source=record.get("source"),
         kind=optional_text(record, "kind", where),
         answerable=record.get("answerable", True) is not False,
+        missing=_missing(record, where),
         relevant_from=_relevant_from(record, where),
+        pairs=_pairs(record, len(candidates), where),
     )
 
 
@@ -243,6 +245,30 @@ def _relevant_from(record: Mapping[str, Any], where: str) -> float:
     return float(value)
 
 
+def _missing(record: Mapping[str, Any], where: str) -> tuple[float, ...]:
+    labels = _list(record, "missing", where)
+    return tuple(label_of({"label": label}, f"{where}: missing {i}") for i, label in enumerate(labels))
+
+
+def _pairs(record: Mapping[str, Any], candidates: int, where: str) -> tuple[tuple[int, int], ...]:
+    pairs = []
+    for i, pair in enumerate(_list(record, "pairs", where)):
+        is_pair = isinstance(pair, list) and len(pair) == 2 and all(type(place) is int for place in pair)
+        if not is_pair or not all(0 <= place < candidates for place in pair):
+            expected = f"two positions from 0 to {candidates - 1}"
+            raise InputError(f"{where}: pairs: {i}: expected {expected}, got {pair!r:.60}")
+        pairs.append((pair[0], pair[1]))
+    return tuple(pairs)
+
+
+def _list(record: Mapping[str, Any], key: str, where: str) -> list[Any]:
+    """A list that may be left out."""
+    value = record.get(key)
+    if value is not None and not isinstance(value, list):
+        raise InputError(f"{where}: {key}: expected a list, got {value!r:.60}")
+    return value or []
+
+
 def _moment(value: object, where: str) -> Moment:
     try:
         return Moment.parse(value)
@@ -260,7 +286,9 @@ def example_record(example: Example) -> dict[str, Any]:
         "source": example.source,
         "kind": example.kind,
         "answerable": None if example.answerable else False,
+        "missing": list(example.missing) or None,
         "relevant_from": example.relevant_from or None,
+        "pairs": [list(pair) for pair in example.pairs] or None,
         "candidates": [_candidate_record(candidate) for candidate in example.candidates],
     }
     return {key: value for key, value in record.items() if value is not None}

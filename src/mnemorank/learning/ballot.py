@@ -64,17 +64,28 @@ def _without_contrarians(cast: Votes, dropped: Counter[str], least: int = 5, agr
 
 def _within_limits(cast: Votes, rules: MiningRules, dropped: Counter[str]) -> Votes:
     """At most so many queries an actor. Which ones is decided by hash: neither the first nor the last to come wins."""
-    queries: dict[tuple[str, str], set[str]] = defaultdict(set)
+    queries: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
     for (tenant, key), given in cast.items():
         for vote in given:
-            queries[tenant, vote.actor].add(key)
-    limit = max(rules.per_user, int(rules.user_share * len(cast)))
+            queries[tenant][vote.actor].add(key)
+    limits = {tenant: _limit(by_actor, rules) for tenant, by_actor in queries.items()}
     allowed = {
-        (tenant, actor): set(sorted(keys, key=lambda key: digest(tenant, actor, key))[:limit])
-        for (tenant, actor), keys in queries.items()
+        (tenant, actor): set(sorted(keys, key=lambda key: digest(tenant, actor, key))[: limits[tenant]])
+        for tenant, by_actor in queries.items()
+        for actor, keys in by_actor.items()
     }
     kept = {}
     for (tenant, key), given in cast.items():
         kept[tenant, key] = [vote for vote in given if key in allowed[tenant, vote.actor]]
         dropped["votes over an actor's limit"] += len(given) - len(kept[tenant, key])
     return kept
+
+
+def _limit(queries: Mapping[str, set[str]], rules: MiningRules) -> int | None:
+    """How many queries an actor of a tenant may speak on; None for all, where there is nobody else to drown out.
+
+    :param queries: that each actor of the tenant spoke on.
+    """
+    if len(queries) == 1:
+        return None
+    return max(rules.per_user, int(rules.user_share * len(set().union(*queries.values()))))

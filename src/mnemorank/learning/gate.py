@@ -8,13 +8,16 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from mnemorank.errors import InputError
-from mnemorank.evaluation.significance import compare
+from mnemorank.evaluation.significance import RESAMPLES, compare
 from mnemorank.learning.measurement import Measurement
 from mnemorank.learning.shadow_report import ShadowResult
 
 PRIMARY = "feedback"
 _FIRST = " since the first version"
 METRICS = ("map", "mrr@10", "ndcg@10", "hit@1")
+# So many resamples are expected beyond a result just at alpha: enough to tell which side of it the result is on.
+_RESAMPLES_BEYOND = 20
+_MOST_RESAMPLES = 4_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,16 +134,21 @@ def _better(current: Measurement, candidate: Measurement, rules: GateRules, atte
     old, new = (measured.sets[PRIMARY].values(rules.metric) for measured in (current, candidate))
     if not len(old):
         return Check("gain", False, f"{rules.metric} on held-out feedback: nothing to compare on")
-    found = compare(new, old)
     alpha = rules.alpha_at(attempt)
+    found = compare(new, old, _resamples(alpha))
     gain = found.difference.mean
     passed = gain > max(rules.least_gain, 0.0) and found.p < alpha
     reason = (
-        f"{rules.metric} on held-out feedback {old.mean():.4f} → {new.mean():.4f} ({gain:+.4f}, p = {found.p:.4f}, "
+        f"{rules.metric} on held-out feedback {old.mean():.4f} → {new.mean():.4f} ({gain:+.4f}, p = {found.p:.3g}, "
         f"{found.wins} won, {found.losses} lost, {found.ties} tied): "
-        f"{'significantly better' if passed else f'not shown to be better at p < {alpha:.4f}'}"
+        f"{'significantly better' if passed else f'not shown to be better at p < {alpha:.3g}'}"
     )
     return Check("gain", passed, reason, float(old.mean()), float(new.mean()))
+
+
+def _resamples(alpha: float) -> int:
+    """Enough for a p-value well below alpha; the most bounds the time, and suffices for some 400 attempts at 0.05."""
+    return max(RESAMPLES, min(math.ceil(_RESAMPLES_BEYOND / alpha), _MOST_RESAMPLES))
 
 
 def _guard(name: str, current: Measurement, candidate: Measurement, rules: GateRules, since: str = "") -> Check:

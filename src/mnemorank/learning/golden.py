@@ -6,13 +6,20 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from mnemorank.data.records import Example, read_graded, read_lists, read_triplets, triplet_examples
+from mnemorank.data.records import (
+    Example,
+    question_group,
+    read_graded,
+    read_lists,
+    read_triplets,
+    triplet_examples,
+)
 from mnemorank.errors import InputError
 from mnemorank.files import read_json_lines
 from mnemorank.learning.events import DEFAULT_TENANT
 from mnemorank.learning.evidence import query_key
 from mnemorank.learning.identity import digest
-from mnemorank.learning.mining import MinedExample, split_of
+from mnemorank.learning.mining import MinedExample, side_of, split_of
 
 
 def format_of(path: Path) -> str:
@@ -51,5 +58,12 @@ def mine_golden(path: Path, held_out: float, tenant: str = DEFAULT_TENANT) -> li
         )
         provenance = {"origin": "golden", "file": path.name, "record": number}
         sources = frozenset({("tenant", tenant), ("file", path.name)})
-        mined.append(MinedExample(named, tenant, split_of(example.query, held_out), provenance, sources))
+        mined.append(MinedExample(named, tenant, _split(example, held_out), provenance, sources))
     return mined
+
+
+def _split(example: Example, held_out: float) -> str:
+    """By the group that the file states; else by the question, as feedback is split."""
+    if example.group is None or example.group == question_group(example.query):
+        return split_of(example.query, held_out)
+    return side_of(example.group, held_out)

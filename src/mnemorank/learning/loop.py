@@ -13,7 +13,7 @@ from mnemorank.artefact import resolve
 from mnemorank.data.records import Example
 from mnemorank.errors import InputError
 from mnemorank.learning import deletion, examples
-from mnemorank.learning.evidence import Lookup
+from mnemorank.learning.evidence import Lookup, query_key
 from mnemorank.learning.gate import PRIMARY, Decision, check_shadow, decide
 from mnemorank.learning.golden import mine_golden
 from mnemorank.learning.guards import guard_sets
@@ -176,9 +176,14 @@ class Loop:
 
     def evaluation_sets(self) -> dict[str, list[Example]]:
         """The held-out feedback and the guard sets."""
-        held_out = [entry.example for entry in examples.load(self.store.database, HELD_OUT)]
+        held_out, train = (
+            [entry.example for entry in examples.load(self.store.database, split)] for split in (HELD_OUT, TRAIN)
+        )
+        # The groups of a file of known answers may put a question that feedback holds out among those trained on.
+        seen = {query_key(example.query) for example in train}
+        unseen = [example for example in held_out if query_key(example.query) not in seen]
         guards = self.settings.guards
-        return {PRIMARY: held_out, **guard_sets(guards.general, guards.dated)}
+        return {PRIMARY: unseen, **guard_sets(guards.general, guards.dated)}
 
     def promote(self, name: str, *, who: str = "", why: str = "", force: bool = False) -> Version:
         """Put a version in service that the gate let through.

@@ -13,7 +13,9 @@ from numpy.typing import NDArray
 from mnemorank.artefact import load_artefact
 from mnemorank.data.records import Example
 from mnemorank.errors import ScorerError
+from mnemorank.evaluation.baselines import Question
 from mnemorank.evaluation.measures import Judged, expected_calibration_error, measure, neutral_order, reliability
+from mnemorank.long_queries import score_by_the_end
 from mnemorank.model import Model, Scoring
 from mnemorank.reranker import Reranker
 
@@ -126,9 +128,8 @@ def weight_of(example: Example) -> float:
 def _ask(reranker: Reranker, example: Example) -> tuple[list[int], Floats]:
     """The ranking as positions of the candidates, and each candidate's relevance."""
     order = neutral_order(example)
-    found = reranker.rerank(
-        example.query, [example.candidates[i].memory for i in order], now=example.query_time or "2026-01-01"
-    )
+    asked = Question(example.id, example.query, [example.candidates[i].memory for i in order], example.query_time)
+    found = reranker.rerank(asked.query, asked.memories, now=asked.now)
     if found.degraded:
         raise ScorerError(f"question {example.id}: {found.degraded}")
     relevance = np.full(len(order), np.nan)
@@ -152,7 +153,7 @@ def _seconds_per_pair(models: Sequence[Model], sets: Mapping[str, Sequence[Examp
         for number, model in enumerate(models):
             started = time.perf_counter()
             for example in sample:
-                model.score(example.query, example.memories)
+                score_by_the_end(model, example.query, example.memories)
             best[number] = min(best[number], (time.perf_counter() - started) / pairs)
     return best
 

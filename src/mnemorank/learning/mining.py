@@ -6,6 +6,7 @@ import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from mnemorank.data.records import Candidate, Example
@@ -48,9 +49,14 @@ class Mined:
 
 def split_of(query: str, held_out: float = 0.3) -> str:
     """Fixed by the query's words alone, so that no query ever changes sides."""
+    return side_of(query_key(query), held_out)
+
+
+def side_of(name: str, held_out: float = 0.3) -> str:
+    """The split of a name: a query's words, or a group that a file states."""
     # A draw of its own: recipes split by the bare hash, and theirs must not depend on ours.
-    number = int.from_bytes(hashlib.sha256(f"held-out{SEPARATOR}{query_key(query)}".encode()).digest()[:8], "big")
-    return HELD_OUT if number / 2**64 < held_out else TRAIN
+    drawn = hashlib.sha256(f"held-out{SEPARATOR}{name}".encode(errors="surrogatepass")).digest()
+    return HELD_OUT if int.from_bytes(drawn[:8], "big") / 2**64 < held_out else TRAIN
 
 
 def mine(
@@ -194,11 +200,21 @@ def _assembled(draft: _Draft, averages: Mapping[float, float] | None) -> MinedEx
         candidates=tuple(
             Candidate(entry.memory.with_score(None), entry.label, weight_of(entry, averages)) for entry in labelled
         ),
-        query_time=Moment.parse(draft.latest.query_time) if draft.latest.query_time else None,
+        query_time=_asked_at(draft.latest),
         group=query_key(draft.latest.query or ""),
         source="feedback",
     )
     return MinedExample(example, tenant, draft.split, provenance, frozenset(sources))
+
+
+def _asked_at(event: Event) -> Moment | None:
+    """The `now` that an event was answered by: the request's, else the clock's; None where that is no date."""
+    if event.query_time:
+        return Moment.parse(event.query_time)
+    try:
+        return Moment.parse(datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=event.time))
+    except OverflowError:
+        return None
 
 
 def _told(entry: Labelled) -> dict[str, Any]:

@@ -14,7 +14,8 @@ class MiningRules:
     :param clip: the most that position correction may multiply a signal by.
     :param weighted: labels count in training by the corrected weight of their votes; else all the same.
     :param floor: share of the weight that must agree for a label; below it the memory is left out as disputed.
-    :param per_user: queries one actor may speak on, or `user_share` of all queries if that is more.
+    :param per_user: queries one of a tenant's actors may speak on, or `user_share` of the tenant's if that is more. The
+        only actor of a tenant may speak on all.
     :param min_users: actors that must have spoken for a memory for it to be a positive.
     :param support: of the actors who spoke on a query, the share that a positive needs more than; from four actors on.
         Without it a few accounts could push a memory that nobody else has looked at.

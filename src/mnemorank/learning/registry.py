@@ -86,12 +86,15 @@ class Registry:
         return self.version(name)
 
     def previous(self) -> Version | None:
-        """The version that was in service before the current one, if it still exists."""
+        """The version that the current one took the place of, if it still exists, else the one before that.
+
+        What was rolled back is none of them: going back once more goes further back.
+        """
         current = self.current()
-        for name in reversed(self._served()):
-            if current is not None and name != current.name and (self._versions / name).is_dir():
-                return self.version(name)
-        return None
+        names, _ = self._standing()
+        if current is not None and current.name in names:
+            names = names[: names.index(current.name)]
+        return next((found for name in reversed(names) if (found := self.find(name)) is not None), None)
 
     def floor(self) -> Version | None:
         """The version that none may fall below for good: the first in service, or the last put there by force."""
@@ -173,14 +176,9 @@ class Registry:
     def rollback(self, name: str | None = None, *, who: str = "", why: str = "") -> Version:
         """Put an earlier version back in service.
 
-        :param name: any version; the one before the current by default.
+        :param name: any version, a later one too; the one before the current by default.
         """
-        if name is None:
-            previous = self.previous()
-            if previous is None:
-                raise InputError("version: there is no earlier version to go back to")
-            name = previous.name
-        return self._serve("rollback", name, who, why, {})
+        return self._serve("rollback", self._before() if name is None else name, who, why, {})
 
     def collect(self, keep: int = 5, *, who: str = "", spare: Collection[str] = ()) -> list[str]:
         """Remove the oldest versions beyond `keep`, never the current or the previous one; returns their names.
@@ -228,6 +226,17 @@ class Registry:
             self.history.append(action=action, version=name, previous=previous, who=who, why=why, facts=dict(facts))
             self._step(f"{action}: done")
         return version
+
+    def _before(self) -> str:
+        """Name of the version before the current one."""
+        current, previous = self.current(), self.previous()
+        if previous is not None:
+            return previous.name
+        if current is None:
+            raise InputError("version: there is no earlier version to go back to")
+        others = ", ".join(version.name for version in self.versions() if version.name != current.name)
+        way_out = f"; name the one to put in service: {others}" if others else ""
+        raise InputError(f"version: there is no earlier version than {current.name} to go back to{way_out}")
 
     def _reconcile(self) -> None:
         """A process killed between swap and record leaves a current that the history does not know: record it."""

@@ -15,6 +15,7 @@ from mnemorank.errors import MnemorankError
 from mnemorank.learning import schema
 from mnemorank.learning.registry import Version
 from mnemorank.learning.store import EventStore
+from mnemorank.long_queries import score_by_the_end
 from mnemorank.memory import Memory
 from mnemorank.model import Model
 
@@ -97,7 +98,7 @@ class Shadow:
     def _score(self, event_id: str, query: str, shown: Sequence[Memory]) -> None:
         assert self._model is not None
         assert self._version is not None
-        raw = self._model.score(query, shown).raw
+        raw = score_by_the_end(self._model, query, shown)[0].raw
         rows = [
             {"event_id": event_id, "version": self._version.name, "position": position, "score": float(score)}
             for position, score in enumerate(raw)

@@ -162,8 +162,11 @@ class EventStore:
         }
         return int(connection.execute(_UPSERTS[connection.dialect.name], row).scalar_one() == 0)
 
-    def position_of(self, event_id: str, memory_id: str) -> int:
-        """Where an event showed a memory, for signals that name the memory by its id."""
+    def position_of(self, event_id: str, memory_id: str, rank: int | None = None) -> int:
+        """Where an event showed a memory, for signals that name the memory by its id.
+
+        :param rank: which one is meant, where the event showed several of that id.
+        """
         with self.database.reading() as connection:
             found = connection.execute(
                 select(schema.shown.c.position).where(
@@ -171,9 +174,14 @@ class EventStore:
                 )
             ).scalars()
             positions = sorted(found)
-        if len(positions) != 1:
-            problem = "did not show" if not positions else "showed more than once"
-            raise InputError(f"memory_id: the event {event_id!r} {problem} the memory {memory_id!r}")
+        if not positions:
+            raise InputError(f"memory_id: the event {event_id!r} did not show the memory {memory_id!r}")
+        if rank is not None and rank in positions:
+            return rank
+        if len(positions) > 1:
+            ranks = ", ".join(map(str, positions))
+            message = f"the event {event_id!r} showed the memory {memory_id!r} more than once, at the ranks {ranks}"
+            raise InputError(f"memory_id: {message}; give its rank as well")
         return int(positions[0])
 
     def event(self, event_id: str) -> tuple[Event, list[Signal]] | None:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from mnemorank.data.contradictions import LabelsSeen
 from mnemorank.data.distill import teacher_score
 from mnemorank.data.records import Candidate, Example
 from mnemorank.errors import InputError
@@ -127,12 +128,13 @@ def without_contradictions(examples: Sequence[Example], format_name: str, source
 
 def check_labels(examples: Iterable[Example], format_name: str) -> None:
     """Stop at a pair that is labelled relevant in one place and irrelevant in another, as the model would read it."""
-    seen: dict[tuple[str, str], tuple[float, str]] = {}
+    seen = LabelsSeen()
     for example in examples:
         for candidate in example.candidates:
             text = format_memory(candidate.memory, format_name)
-            label, where = seen.setdefault((example.query, text), (candidate.label, _where(example)))
-            if abs(label - candidate.label) >= 1:
+            contrary = seen.contrary((example.query, text), candidate.label, _where(example))
+            if contrary is not None:
+                label, where = contrary
                 raise InputError(
                     f"data: contradictory labels for one pair: query {example.query!r:.80}, text {text!r:.80} is "
                     f"labelled {label:g} in {where} and {candidate.label:g} in {_where(example)}; mend the data, or "

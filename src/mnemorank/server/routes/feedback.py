@@ -35,7 +35,7 @@ class SignalShape(NativeShape):
     kind: Kind
     memory_id: Name | None = Field(None, description="The memory it is about, by its id; without one, the whole answer")
     rank: Annotated[int, Field(strict=True, ge=0, le=LARGEST)] | None = Field(
-        None, description="The memory it is about, by its rank in the answer; for memories without an id"
+        None, description="The memory it is about, by its rank in the answer; for memories without an id of their own"
     )
     value: Number | None = Field(None, description="1 to 5, for stars")
     note: Annotated[Text, Field(max_length=10_000)] | None = None
@@ -89,7 +89,7 @@ def _read(store: Any, event_id: str, shown: Set[int], signal: SignalShape, user:
 
     position = signal.rank if signal.rank is not None else WHOLE_EVENT
     if signal.memory_id is not None:
-        position = store.position_of(event_id, signal.memory_id)
+        position = store.position_of(event_id, signal.memory_id, signal.rank)
         if signal.rank not in (None, position):
             said = f"is {signal.rank}, but the memory of memory_id was shown at rank {position}"
             raise InputError(f"rank: {said}; give one of them")

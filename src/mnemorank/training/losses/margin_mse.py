@@ -11,14 +11,15 @@ from mnemorank.training.losses.scored import Scored
 
 def _compute(batch: ScoredLists, options: TeacherOptions) -> Tensor:
     batch.check_unweighted("margin-mse")
-    batch = batch.taught(options)
+    lists, batch = len(batch.sizes), batch.taught(options)
     better, worse = preferences(batch)
     if not len(better):
         return nothing(batch)
     loss = MarginMSELoss(Scored(batch.scores))
     pairs = [better.tolist(), better.tolist(), worse.tolist()]
     result: Tensor = loss(pairs, batch.teacher[better] - batch.teacher[worse])
-    return result
+    # By the share of lists that are taught: a list must not count for more because those beside it are not.
+    return result * (len(batch.sizes) / lists)
 
 
 losses.add(
