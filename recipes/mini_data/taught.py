@@ -24,7 +24,7 @@ TAUGHT = {
     "squad-taught": ("lists/squad.train", 4200), "asked-articles-taught": ("asked-articles", 2500),
     "articles-taught": ("articles", 6500), "passages-taught": ("passages", 2000),
     "conversations-taught": ("conversations", 1440), "realmem-taught": ("realmem", 975),
-    "personas-taught": ("personas", 300), "asked-turns-taught": ("asked-turns", 300),
+    "personas-taught": ("personas", 300),
 }  # fmt: skip
 # Logits for a likeness of 1, by which the mixture is best on most dev sets; and what a right text has more, since the
 # teacher errs too.

@@ -20,6 +20,7 @@ from mnemorank.errors import MnemorankError
 from mnemorank.export.graph import Feed, accepted_inputs
 from mnemorank.formats import formats
 from mnemorank.manifest import Manifest
+from mnemorank.ranking.ranks import mean_ranks
 from mnemorank.scorers.base import Pair
 from mnemorank.scorers.inputs import InputWriter
 
@@ -157,15 +158,10 @@ def compare(before: Path, after: Path, expected: Floats, inputs: Sequence[Feed],
 
 def rank_correlation(first: Floats, second: Floats) -> float:
     """Spearman's: the correlation of ranks, where equal values share the mean of their ranks. 1 for constants."""
-    a, b = _ranks(first), _ranks(second)
+    a, b = mean_ranks(first), mean_ranks(second)
     if a.std() == 0 or b.std() == 0:
         return 1.0 if a.std() == b.std() else 0.0
     return float(np.corrcoef(a, b)[0, 1])
-
-
-def _ranks(values: Floats) -> Floats:
-    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
-    return np.asarray((np.cumsum(counts) - (counts - 1) / 2)[place], dtype=np.float64)
 
 
 def _session(path: Path) -> ort.InferenceSession:

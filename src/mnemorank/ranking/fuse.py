@@ -14,6 +14,7 @@ from mnemorank.checks import check_number
 from mnemorank.errors import InputError
 from mnemorank.memory import Memory
 from mnemorank.moment import Moment
+from mnemorank.ranking.ranks import mean_ranks
 from mnemorank.words import terms
 
 Floats = NDArray[np.float64]
@@ -101,7 +102,7 @@ def standardised(scores: Floats, method: str = "score") -> Floats:
     result = np.zeros_like(scores)
     values = scores[known]
     if method == "rank" and len(values):
-        values = _mean_ranks(values)
+        values = mean_ranks(values)
     if len(values) > 1:
         # Scaling first keeps the squares of very large scores finite.
         values = values / max(float(np.abs(values).max()), 1e-300)
@@ -162,10 +163,3 @@ def temporal(memory: Memory, asked: tuple[Moment, Moment], now: Moment) -> float
 def proof(count: int | None) -> float:
     """R0's proof: ½ + ln(n)/10, within 0 and 1; nothing known or no proof is neutral."""
     return float(np.clip(NEUTRAL + math.log(count) / 10, 0, 1)) if count else NEUTRAL
-
-
-def _mean_ranks(values: Floats) -> Floats:
-    """Ranks from 0 (lowest); equal values share their mean rank."""
-    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
-    ends = np.cumsum(counts)
-    return np.asarray((ends - (counts + 1) / 2)[inverse], dtype=np.float64)

@@ -18,6 +18,7 @@ from mnemorank.evaluation.audits.base import (
     shown,
 )
 from mnemorank.model import Model
+from mnemorank.ranking.ranks import mean_ranks
 
 Floats = NDArray[np.float64]
 
@@ -75,16 +76,10 @@ def _model_bias(material: Material, model: Model) -> tuple[float, list[str]]:
 
 def spearman(first: Floats, second: Floats) -> float:
     """Rank correlation; 0 where one of them is constant."""
-    a, b = _mean_ranks(first), _mean_ranks(second)
+    a, b = mean_ranks(first), mean_ranks(second)
     if len(a) < 2 or a.std() == 0 or b.std() == 0:
         return 0.0
     return float(np.corrcoef(a, b)[0, 1])
-
-
-def _mean_ranks(values: Floats) -> Floats:
-    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
-    ends = np.cumsum(counts)
-    return np.asarray((ends - (counts + 1) / 2)[inverse], dtype=np.float64)
 
 
 audits.add(Audit("length", "whether long texts are favoured", run))

@@ -13,6 +13,7 @@ from mnemorank.data.records import Example
 from mnemorank.features import ROLES, features_of
 from mnemorank.memory import Memory
 from mnemorank.moment import Moment
+from mnemorank.ranking.ranks import mean_ranks
 
 Floats = NDArray[np.float64]
 
@@ -106,8 +107,5 @@ def _ranks(values: Floats) -> Floats:
     result = np.full(len(values), 0.5)
     known = np.flatnonzero(np.isfinite(values))
     if len(known) > 1:
-        own = values[known]
-        below = (own[:, None] > own[None, :]).sum(axis=1)
-        alike = (own[:, None] == own[None, :]).sum(axis=1) - 1
-        result[known] = (below + alike / 2) / (len(known) - 1)
+        result[known] = mean_ranks(values[known]) / (len(known) - 1)
     return result
