@@ -206,7 +206,7 @@ def _run(loop: Loop, arguments: argparse.Namespace) -> int:
 
         loop.recover()
         scheduler = Scheduler(
-            lambda: loop.run(who="schedule"),
+            lambda: loop.run(who="schedule", golden=arguments.golden),
             loop.new_examples,
             cron=Cron.parse(arguments.cron) if arguments.cron else None,
             after_examples=arguments.after,
