@@ -13,8 +13,7 @@ realmem (fewer wrong memories a list). The same seed gives the same files.
 
 adds `hard` to them: lists with the wrong memories that MODEL (a name or a folder) ranks highest. `--closer-for MODEL`
 adds `closer`: lists of the excerpts of two sentences that MODEL finds best in right and wrong texts. `--taught-by
-FOLDER --beside MODEL` adds `squad-taught` and others: lists with the scores of an encoder and of MODEL together, for
-the loss `kl`.
+FOLDER` adds `squad-taught` and others: lists with the scores of an encoder, for the loss `kl`.
 """
 
 from __future__ import annotations
@@ -60,7 +59,6 @@ def main() -> None:
     )
     parser.add_argument("--closer-for", metavar="MODEL", help="add the excerpts that a model finds best")
     parser.add_argument("--taught-by", metavar="FOLDER", help="add lists with the scores of an encoder as teacher")
-    parser.add_argument("--beside", metavar="MODEL", default="mini", help="the model that teaches beside the encoder")
     arguments = parser.parse_args()
     data = Path(os.environ["MNEMORANK_DATA"])
     arguments.output.mkdir(parents=True, exist_ok=True)
@@ -69,9 +67,7 @@ def main() -> None:
             lists = maker.make(arguments.output, data, model, random.Random(arguments.seed))
             write(arguments.output, name, lists[: arguments.limit])
     if arguments.taught_by:
-        rng = random.Random(arguments.seed)
-        teachers = (arguments.taught_by, arguments.beside)
-        for name, lists in taught.make(arguments.output, data, *teachers, rng, arguments.limit):
+        for name, lists in taught.make(arguments.output, data, arguments.taught_by, arguments.limit).items():
             write(arguments.output, name, lists)
     if arguments.hard_for or arguments.closer_for or arguments.taught_by:
         return

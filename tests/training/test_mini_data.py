@@ -481,7 +481,7 @@ def test_the_same_lists_are_the_same_bytes(makers, tmp_path, monkeypatch):
     assert json.loads(gzip.decompress(one.read_bytes()))["query"] == "where?"
 
 
-def test_a_teacher_scores_by_its_own_logit_and_the_likest_tokens(makers, tiny_bert, tiny_onnx):
+def test_a_teacher_scores_by_its_likest_tokens(makers, tiny_bert):
     import taught
     import torch
     from transformers import AutoModel, AutoTokenizer
@@ -494,8 +494,7 @@ def test_a_teacher_scores_by_its_own_logit_and_the_likest_tokens(makers, tiny_be
             {"text": "where does ruby work", "label": 0.0},
         ],
     }
-    beside = Model.load(str(tiny_onnx))
-    (made,) = taught.taught([record], taught.Encoder(str(tiny_bert)), beside, random.Random(1))
+    (made,) = taught.taught([record], taught.Encoder(str(tiny_bert)))
     tokenizer, model = AutoTokenizer.from_pretrained(tiny_bert), AutoModel.from_pretrained(tiny_bert).eval()
 
     def unit(text):
@@ -503,30 +502,33 @@ def test_a_teacher_scores_by_its_own_logit_and_the_likest_tokens(makers, tiny_be
             found = model(**tokenizer(text, return_tensors="pt")).last_hidden_state[0, 1:-1]
         return found / found.norm(dim=-1, keepdim=True)
 
-    def logit(**fields):
-        return float(beside.score(record["query"], [Memory(**fields)]).raw[0])
-
-    likeness = (unit(record["query"]) @ unit("ruby work at aurora").T).max(dim=1).values.mean().item()
+    expected = 40 * (unit(record["query"]) @ unit("ruby work at aurora").T).max(dim=1).values.mean().item() + 2
     (right,) = made.right
-    expected = logit(text="ruby work at aurora", type="world") + 50 * likeness + 2
-    assert right["teacher_score"] == pytest.approx(expected, abs=0.5)  # the encoder reads in bfloat16
+    assert right["teacher_score"] == pytest.approx(expected, abs=0.05)
     assert right["type"] == "world"
-    nearest, other = made.wrong
-    assert nearest["teacher_score"] == pytest.approx(logit(text="where does ruby work") + 50, abs=0.5)
-    assert other["text"] == "the cat"
+    assert made.wrong[1]["teacher_score"] == pytest.approx(40, abs=0.05)
     assert made.candidates()[0]["label"] == 1
 
 
-def test_a_teacher_keeps_the_likest_of_the_wrong_texts_and_one_other(makers, tiny_bert, tiny_onnx):
-    import taught
+def test_a_dev_questions_paragraph_is_left_out_however_it_is_written(ask, monkeypatch, tmp_path):
+    ask()
+    import paragraphs
 
-    wrong = ["where does ruby work", "ruby work", "where ruby", "the cat", "a dog", "the sea"]
-    record = {
-        "query": "where does ruby work",
-        "candidates": [{"text": "ruby work at aurora", "label": 1.0}]
-        + [{"text": text, "label": 0.0} for text in wrong],
-    }
-    (made,) = taught.taught([record], taught.Encoder(str(tiny_bert)), Model.load(str(tiny_onnx)), random.Random(1))
+    def row(name, *context):
+        return {"_id": name, "question": "where?", "context": context, "supporting_facts": [[context[0][0], 0]]}
 
-    assert len(made.wrong) == taught.NEAR + taught.FAR
-    assert made.wrong[0]["text"] == "where does ruby work"
+    count = " was a count of the old line, who held the castle by the bridge for thirty years and left it to his son."
+    known, respelled = f"Blois (1345-1404){count}", f"Blois( 1345- 1404){count}"
+    town = "Town {0} lies by the river and has a mill, a church, a school, a market on Fridays and {0} inns."
+    others = [[f"Town {n}", [town.format(n)]] for n in range(6)]
+    rows = [row("1", ["Count", [known]], *others[:2]), row("2", *others[2:], ["Count", [respelled]])]
+    path = tmp_path / "2wiki.json.gz"
+    path.write_bytes(gzip.compress(json.dumps(rows).encode()))
+    monkeypatch.setattr(paragraphs, "DEV_QUESTIONS", 1)
+    monkeypatch.setattr(paragraphs, "number", int)
+
+    made = paragraphs.make(path, random.Random(1))
+
+    texts = str([made[name] for name in ("ict", "title", "bridge")])
+    assert "Town" in texts
+    assert "1345" not in texts

@@ -135,7 +135,7 @@ def test_the_lists_that_mini_reads_are_those_that_its_makers_write(tmp_path, tin
     question = {"_id": "1", "question": "who taught Ruby", "context": context, "supporting_facts": [["Max Stone", 0]]}
     pack(tmp_path / "2wiki" / "2wikimultihop.json.gz", json.dumps([question]))
     monkeypatch.setenv("MNEMORANK_DATA", str(tmp_path))
-    taught = ["--taught-by", str(tiny_bert), "--beside", str(tiny_onnx), "--limit", "1"]
+    taught = ["--taught-by", str(tiny_bert), "--limit", "1"]
     for options in (["--limit", "1"], ["--hard-for", str(tiny_onnx)], ["--closer-for", str(tiny_onnx)], taught):
         monkeypatch.setattr(sys, "argv", ["mini_data", str(tmp_path / "made"), *options])
         runpy.run_path(str(makers / "__main__.py"), run_name="__main__")
