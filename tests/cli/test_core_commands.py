@@ -53,7 +53,7 @@ def test_rerank_takes_a_period_and_may_leave_the_outdated(capsys, tmp_path, tiny
     assert main([*command, "--abstain-below", "1"]) == 0
     assert json.loads(capsys.readouterr().out)["abstained"]
     assert main([*command, "--abstain-below", "7"]) == 2
-    assert "abstain_below: expected None or a number from 0 to 1" in capsys.readouterr().err
+    assert "abstain_below: expected a number from 0 to 1" in capsys.readouterr().err
 
 
 def test_rerank_reads_standard_input(memories, tiny_onnx):
