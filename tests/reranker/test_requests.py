@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import os
 import re
-import signal
 
 import numpy as np
 import pytest
 
 from mnemorank import InputError, Memory, Options, Reranker
+from tests.forking import forked
 from tests.reranker.request import POOL, QUERY
 
 
@@ -120,16 +118,9 @@ def test_numbers_of_numpy_are_numbers_and_truth_is_none(reranker):
 
 def test_a_forked_process_scores_too(folder):
     with Reranker(folder, threads=2) as warm:
-        expected = [result.index for result in warm.rerank(QUERY, POOL)]
-        reading, writing = os.pipe()
-        child = os.fork()
-        if not child:  # nothing of the parent's test run may go on in here
-            try:
-                signal.alarm(30)
-                os.write(writing, json.dumps([result.index for result in warm.rerank(QUERY, POOL)]).encode())
-            finally:
-                os._exit(0)
-        os.waitpid(child, 0)
-        os.close(writing)
-        with os.fdopen(reading) as answer:
-            assert json.loads(answer.read() or "null") == expected
+
+        def order():
+            return [result.index for result in warm.rerank(QUERY, POOL)]
+
+        expected = order()
+        assert forked(order) == expected

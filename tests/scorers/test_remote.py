@@ -16,6 +16,7 @@ from mnemorank.model import Model
 from mnemorank.reranker import Reranker
 from mnemorank.scorers.address import Address
 from mnemorank.scorers.dialects import dialects
+from tests.forking import forked
 from tests.scorers.rerank_server import overlap, serving
 
 QUERY = "where does ruby work"
@@ -360,3 +361,11 @@ def test_addresses(text, url, model):
 def test_bad_options_are_named(options):
     with pytest.raises(InputError, match=next(iter(options))):
         Model.load("tei:http://127.0.0.1:9", **options)
+
+
+def test_a_forked_process_asks_on_a_connection_of_its_own():
+    with serving() as server:
+        model = opened(server)
+        expected = scores_of(model).tolist()  # leaves a connection and a thread behind
+        assert forked(lambda: scores_of(model).tolist()) == expected
+        assert scores_of(model).tolist() == expected
