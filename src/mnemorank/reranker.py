@@ -8,6 +8,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,6 @@ from mnemorank.errors import InputError, ScorerError
 from mnemorank.long_queries import score_by_the_end
 from mnemorank.manifest import Manifest
 from mnemorank.memory import Memory, MemoryLike, OnError, as_pool, read_memories
-from mnemorank.memory_values import is_number
 from mnemorank.model import Model, Scored, Scoring
 from mnemorank.options import Options
 from mnemorank.pipeline import FirstRanking, Pipeline, Times, When
@@ -187,7 +187,8 @@ def _check_request(query: object, top_k: object, deadline_ms: object) -> None:
         raise InputError("query: is empty")
     if top_k is not None:
         check_number("top_k", top_k, 1, whole=True)
-    if deadline_ms is not None and not (is_number(deadline_ms) and deadline_ms > 0):  # type: ignore[operator]
+    is_number = isinstance(deadline_ms, Real) and not isinstance(deadline_ms, bool)
+    if deadline_ms is not None and not (is_number and deadline_ms > 0):  # type: ignore[operator]
         raise InputError(f"deadline_ms: expected a number above 0, got {deadline_ms!r}")
 
 

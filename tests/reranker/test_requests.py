@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from decimal import Decimal
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from tests.reranker.request import POOL, QUERY
         ({"query": ""}, "query"),
         ({"query": "  "}, "query"),
         ({"query": None}, "query"),
+        ({"deadline_ms": Decimal(5)}, "deadline_ms"),
         ({"top_k": 0}, "top_k"),
         ({"top_k": "5"}, "top_k"),
         ({"deadline_ms": 0}, "deadline_ms"),

@@ -24,22 +24,19 @@ class Workers:
 
     def submit(self, work: Callable[[Given], Made], item: Given) -> Future[Made]:
         """Raises RuntimeError after `shutdown`."""
-        return self._current().submit(work, item)
+        return self.executor().submit(work, item)
 
     def map(self, work: Callable[[Given], Made], items: Iterable[Given]) -> Iterator[Made]:
-        return self._current().map(work, items)
+        return self.executor().map(work, items)
 
     def shutdown(self, *, wait: bool = True, cancel_futures: bool = False) -> None:
         """:param wait: for what is under way in this process."""
-        pool = self._current()
+        pool = self.executor()
         self._is_closed = True
         pool.shutdown(wait=wait, cancel_futures=cancel_futures)
 
     def executor(self) -> ThreadPoolExecutor:
-        """This process' pool, for an event loop."""
-        return self._current()
-
-    def _current(self) -> ThreadPoolExecutor:
+        """This process' pool."""
         if self._process != os.getpid():
             self._process, self._pool = os.getpid(), self._make()
             if self._is_closed:
