@@ -25,7 +25,7 @@ def _library() -> tuple[Any, Any]:
     return bm25s, Stemmer.Stemmer("english")
 
 
-def score(question: Question) -> Floats:
+def score_bm25(question: Question) -> Floats:
     """The question's own memories are the corpus."""
     bm25s, stemmer = _library()
     index = _index([memory.text for memory in question.memories])
@@ -70,4 +70,4 @@ def _version() -> str:
         return ""
 
 
-baselines.add(Baseline("bm25", "BM25 (bm25s, Snowball stemmer, Lucene's idf)", score, _version()))
+baselines.add(Baseline("bm25", "BM25 (bm25s, Snowball stemmer, Lucene's idf)", score_bm25, _version()))

@@ -8,7 +8,7 @@ from mnemorank.evaluation.baselines.base import Baseline, Floats, Question, base
 from mnemorank.ranking.conversation import memories_bm25
 
 
-def score(question: Question) -> Floats:
+def score_first_stage(question: Question) -> Floats:
     """The order in which a file lists its candidates is no first stage: most files list the relevant ones first."""
     given = [memory.first_stage_score for memory in question.memories]
     if any(value is not None for value in given):
@@ -16,4 +16,4 @@ def score(question: Question) -> Floats:
     return memories_bm25(question.query, question.memories)
 
 
-baselines.add(Baseline("first-stage", "the given first-stage scores, else the pipeline's BM25", score))
+baselines.add(Baseline("first-stage", "the given first-stage scores, else the pipeline's BM25", score_first_stage))

@@ -7,9 +7,9 @@ import numpy as np
 from mnemorank.evaluation.baselines.base import Baseline, Floats, Question, baselines
 
 
-def score(question: Question) -> Floats:
+def score_recency(question: Question) -> Floats:
     """Undated memories come last."""
     return np.array([memory.date.middle if memory.date else -np.inf for memory in question.memories])
 
 
-baselines.add(Baseline("recency", "newest first", score))
+baselines.add(Baseline("recency", "newest first", score_recency))
