@@ -19,10 +19,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from mnemorank.learning.events import Event, Shown
-from mnemorank.learning.privacy import Policy
 from mnemorank.learning.signals import Signal
-from mnemorank.learning.store import EventStore
-from mnemorank.memory import Memory
+from mnemorank.learning.store.events import EventStore
+from mnemorank.learning.store.redaction import Policy
+from mnemorank.memory.memory import Memory
 
 TEXT = "Ruby moved from Zenith to Aurora Labs in March 2024 and leads the storage team there; she works from Leeds."
 

@@ -22,13 +22,13 @@ import torch
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-from mnemorank.artefact import load_artefact
-from mnemorank.cli.console import table
-from mnemorank.export.blocks import block_weights
+from mnemorank.artifact.resolve import load_artefact
+from mnemorank.cli.output import table
+from mnemorank.export.fusion import block_weights
 from mnemorank.export.graph import INPUTS, load_classifier, write_graph
 from mnemorank.export.parity import Feed, rank_correlation
 from mnemorank.export.quantize import int8_dynamic, int8_static
-from mnemorank.scorers.batching import pack
+from mnemorank.scorers.encoding import pack
 
 Floats = NDArray[np.float64]
 

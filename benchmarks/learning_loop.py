@@ -30,12 +30,12 @@ from typing import Any
 
 import httpx
 
-from mnemorank.artefact import load_artefact
-from mnemorank.data.records import Candidate, Example, Triplet, read_triplets
-from mnemorank.data.shipped import shipped
+from mnemorank.artifact.resolve import load_artefact
+from mnemorank.data.examples import Candidate, Example, Triplet, read_triplets
+from mnemorank.data.sources import shipped
 from mnemorank.learning.measurement import measure_models
-from mnemorank.learning.registry import Registry
-from mnemorank.memory import Memory
+from mnemorank.learning.versions import Registry
+from mnemorank.memory.memory import Memory
 
 FIRST_HAND = ("I saw it myself.", "She told me so in person.", "We agreed on it together.", "I was there.")
 HEARSAY = (

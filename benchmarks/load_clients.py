@@ -132,7 +132,7 @@ def server(*arguments: str) -> Iterator[Address]:
 
 @cache
 def texts() -> list[str]:
-    lines = (files("mnemorank") / "samples" / "memories.jsonl").read_text(encoding="utf-8").splitlines()
+    lines = (files("mnemorank") / "assets" / "samples" / "memories.jsonl").read_text(encoding="utf-8").splitlines()
     return [json.loads(line)["text"] for line in lines if line.strip()]
 
 

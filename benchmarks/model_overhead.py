@@ -12,9 +12,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import numpy as np
 
 from mnemorank import Failover, Memory, Model
-from mnemorank.manifest import Manifest
-from mnemorank.model import Scored, Scoring
-from mnemorank.scorers.probe import probe
+from mnemorank.artifact.manifest import Manifest
+from mnemorank.model.model import Scored, Scoring
+from mnemorank.model.probe import probe
 
 MEMORIES = [Memory(f"Memory number {number} is about bread.") for number in range(32)]
 

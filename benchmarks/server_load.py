@@ -27,8 +27,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from load_clients import Address, Connection, Report, after, body, load, server
-from mnemorank.artefact import load_artefact
-from mnemorank.manifest import Calibration, write_manifest
+from mnemorank.artifact.manifest import Calibration, write_manifest
+from mnemorank.artifact.resolve import load_artefact
 
 SEEN_BEFORE = 20
 

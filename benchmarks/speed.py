@@ -36,7 +36,11 @@ def make_pairs(tokenizer_file: Path, queries: int, per_query: int = 100) -> list
     tokenizer = Tokenizer.from_file(str(tokenizer_file))
     tokenizer.no_truncation()
     tokenizer.no_padding()
-    lines = gzip.decompress((files("mnemorank") / "datasets/dated/train.jsonl.gz").read_bytes()).decode().splitlines()
+    lines = (
+        gzip.decompress((files("mnemorank") / "assets/datasets/dated/train.jsonl.gz").read_bytes())
+        .decode()
+        .splitlines()
+    )
     records = [json.loads(line) for line in lines]
     sentences = sorted({side["text"] for record in records for side in (record["positive"], record["negative"])})
     asked = sorted({record["query"] for record in records})

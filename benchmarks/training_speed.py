@@ -28,8 +28,8 @@ from sentence_transformers.cross_encoder import CrossEncoderTrainer, CrossEncode
 from sentence_transformers.cross_encoder.losses import BinaryCrossEntropyLoss
 from transformers import TrainerCallback
 
-from mnemorank.training.base import base_path
-from mnemorank.training.loading import parse_recipe
+from mnemorank.training.base_model import base_path
+from mnemorank.training.recipe_files import parse_recipe
 from mnemorank.training.run import train
 
 LIST, BATCH = 5, 8

@@ -11,6 +11,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
+pytest_plugins = ["tests.helpers.model_fixtures", "tests.helpers.reranker_fixtures"]
+
 WORDS = (
     "where does ruby work now she works at aurora labs before that zenith berlin lives moved to the a an in on of and "
     "cat dog doctor dentist visit march april 2023 2024 2025 start end ongoing world event observation january 01 05 "

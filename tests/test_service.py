@@ -8,15 +8,15 @@ from types import SimpleNamespace
 
 import pytest
 
+from mnemorank._internal.hardware import HardwareProfile
 from mnemorank.errors import InputError, ScorerError
-from mnemorank.hardware import HardwareProfile
-from mnemorank.model import Model
-from mnemorank.scorers.failover import Failover
+from mnemorank.model.failover import Failover
+from mnemorank.model.model import Model
 from mnemorank.service import RerankerService, _hardware, _model_name
-from tests.scorers import tiny_models
-from tests.scorers.rerank_server import serving
-from tests.scorers.test_yes_no import r3_scores
-from tests.scorers.tiny_models import QUERY, TEXTS
+from tests.helpers import tiny_models
+from tests.helpers.rerank_server import serving
+from tests.helpers.tiny_models import QUERY, TEXTS
+from tests.scorers.torch.test_causal_lm import r3_scores
 
 ASKED = "where does ruby work"
 CANDIDATES = [

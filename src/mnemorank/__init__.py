@@ -1,17 +1,17 @@
 """mnemorank: the reranker for agent memory."""
 
 from mnemorank._version import __version__
+from mnemorank.artifact.formats import format_memory
 from mnemorank.errors import ArtefactError, InputError, MissingExtraError, MnemorankError, ScorerError
-from mnemorank.formats import format_memory
-from mnemorank.memory import Memory
-from mnemorank.model import Model
-from mnemorank.moment import Moment
+from mnemorank.memory.memory import Memory
+from mnemorank.memory.moment import Moment
+from mnemorank.model.failover import Failover
+from mnemorank.model.model import Model
 from mnemorank.options import Options
-from mnemorank.ranking.fuse import Fusion
-from mnemorank.ranking.select import Selection
+from mnemorank.ranking.factors import Fusion
+from mnemorank.ranking.selection import Selection
 from mnemorank.reranker import Reranker
 from mnemorank.results import Ranking, Result, Score
-from mnemorank.scorers.failover import Failover
 from mnemorank.service import RerankerService
 
 __all__ = [

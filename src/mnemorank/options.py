@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from mnemorank.checks import check_number
+from mnemorank._internal.validation import check_number
 from mnemorank.errors import InputError
-from mnemorank.ranking.fuse import Fusion
-from mnemorank.ranking.select import Selection
+from mnemorank.ranking.factors import Fusion
+from mnemorank.ranking.selection import Selection
 
 FirstStageSource = Literal["auto", "given", "bm25", "none"]
 Supersede = bool | Literal["demote", "drop"]

@@ -14,18 +14,17 @@ from typing import Any
 
 import numpy as np
 
-from mnemorank.checks import check_number
-from mnemorank.closer import look_closer
+from mnemorank._internal.validation import check_number
+from mnemorank.artifact.manifest import Manifest
+from mnemorank.artifact.templates import templates
 from mnemorank.errors import InputError, ScorerError
-from mnemorank.long_queries import score_by_the_end
-from mnemorank.manifest import Manifest
-from mnemorank.memory import Memory, MemoryLike, OnError, as_pool, read_memories
-from mnemorank.model import Model, Scored, Scoring
+from mnemorank.memory.memory import Memory, MemoryLike, OnError, as_pool, read_memories
+from mnemorank.model.model import Model, Scored, Scoring, score_by_the_end
 from mnemorank.options import Options
-from mnemorank.pipeline import FirstRanking, Pipeline, Times, When
-from mnemorank.ranking.calibrate import model_odds, sigmoid
+from mnemorank.ranking.calibration import model_odds, sigmoid
+from mnemorank.ranking.pipeline import FirstRanking, Pipeline, Times, When
+from mnemorank.ranking.stages.rescoring import look_closer
 from mnemorank.results import Ranking, Score
-from mnemorank.templates import templates
 
 logger = logging.getLogger(__name__)
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, overload
 
-from mnemorank.memory import Memory
-from mnemorank.memory_records import as_mapping, as_pair
-from mnemorank.ranking.supersede import Reason
+from mnemorank.memory.memory import Memory
+from mnemorank.memory.records import as_mapping, as_pair
+from mnemorank.ranking.supersession import Reason
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,16 +13,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from mnemorank.artefact import bundled_models, load_artefact
+from mnemorank._internal.hardware import HardwareProfile
+from mnemorank._internal.hardware import profile as look_at_hardware
+from mnemorank._internal.threads import Workers
+from mnemorank.artifact.resolve import bundled_models, load_artefact
 from mnemorank.errors import InputError
-from mnemorank.hardware import HardwareProfile
-from mnemorank.hardware import profile as look_at_hardware
-from mnemorank.model import Model, Scoring
+from mnemorank.model.lazy import LazyModel
+from mnemorank.model.model import Model, Scoring
 from mnemorank.options import Options
 from mnemorank.reranker import Reranker
-from mnemorank.scorers.address import is_remote
-from mnemorank.scorers.lazy import LazyModel
-from mnemorank.scorers.workers import Workers
+from mnemorank.scorers.remote.address import is_remote
 
 logger = logging.getLogger(__name__)
 

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from mnemorank.data.distill import distill, teacher_score
-from mnemorank.data.records import Candidate, Example, read_lists, write_lists
-from mnemorank.memory import Memory
-from mnemorank.model import Model
+from mnemorank.data.examples import Candidate, Example, read_lists, write_lists
+from mnemorank.memory.memory import Memory
+from mnemorank.model.model import Model
 
 
 def asked() -> Example:

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from mnemorank.data.records import Candidate, Example
+from mnemorank.data.examples import Candidate, Example
 from mnemorank.data.splits import check_leaks, find_leaks, group_of, shingles, split_by_group
 from mnemorank.errors import InputError
-from mnemorank.memory import Memory
+from mnemorank.memory.memory import Memory
 
 LONG = "what did the doctor say about the new medicine that father takes every morning since the visit in march"
 

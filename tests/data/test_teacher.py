@@ -4,11 +4,11 @@ import json
 
 import pytest
 
-from mnemorank.data.records import Candidate, Example, read_graded, write_graded
+from mnemorank.data.examples import Candidate, Example, read_graded, write_graded
 from mnemorank.data.teacher import Settings, Teacher, TeacherError, mid_tier
 from mnemorank.data.teacher_cache import GradeCache
 from mnemorank.errors import InputError
-from mnemorank.memory import Memory
+from mnemorank.memory.memory import Memory
 from tests.data.endpoint import Endpoint, completion, serving
 
 

@@ -13,14 +13,14 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from mnemorank import InputError, Memory, Model, Moment
+from mnemorank.artifact.manifest import MANIFEST, Manifest, write_manifest
 from mnemorank.cli import main
-from mnemorank.data.records import Candidate, Example
+from mnemorank.data.examples import Candidate, Example
 from mnemorank.evaluation.audits import Material, audits, read_examples
-from mnemorank.evaluation.audits.groups import fold_of_examples
 from mnemorank.evaluation.audits.leakage import QUERY_ALIKE, _query_pieces, near_duplicates
 from mnemorank.evaluation.audits.length import spearman
-from mnemorank.manifest import MANIFEST, Manifest, write_manifest
-from mnemorank.model import Scored
+from mnemorank.evaluation.audits.metadata import fold_of_examples
+from mnemorank.model.model import Scored
 from tests.conftest import build_tokenizer, write_overlap_model
 
 WORDS = "cat dog doctor dentist march april python rust lisbon berlin aurora zenith plan trip flight database".split()

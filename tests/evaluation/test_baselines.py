@@ -13,10 +13,10 @@ import torch
 
 from mnemorank import ArtefactError, Memory, Moment, Options, ScorerError
 from mnemorank.evaluation.baselines import Question, baselines
-from mnemorank.evaluation.contestants import contestant
 from mnemorank.evaluation.files import digest_of_code
-from mnemorank.ranking.fuse import Fusion
-from mnemorank.ranking.lexical import bm25
+from mnemorank.evaluation.systems import contestant
+from mnemorank.ranking.factors import Fusion
+from mnemorank.text.bm25 import bm25
 from tests.conftest import build_tokenizer
 
 MEMORIES = [
@@ -102,7 +102,7 @@ def test_a_question_without_a_time_is_asked_on_the_newest_day_of_its_memories(ti
     chosen = contestant(str(tiny_onnx), options=Options(fusion=Fusion(recency="linear", asked_time_weight=2.0)))
     answers = []
     for day in ("2024-03-08", "2026-07-21"):
-        monkeypatch.setattr("mnemorank.pipeline.present", partial(Moment.parse, day))
+        monkeypatch.setattr("mnemorank.ranking.pipeline.present", partial(Moment.parse, day))
         answers.append(chosen.answer(question))
     assert answers[0].scores.tolist() == answers[1].scores.tolist()
     assert answers[0].ranking()[0] == 1

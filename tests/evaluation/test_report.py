@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from mnemorank.data.benchmarks import loaders
-from mnemorank.evaluation.contestants import contestant
+from mnemorank.evaluation.benchmark import evaluate
 from mnemorank.evaluation.report import write_report
-from mnemorank.evaluation.run import evaluate
 from mnemorank.evaluation.summary import summarise
+from mnemorank.evaluation.systems import contestant
 from tests.conftest import write_overlap_model
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")

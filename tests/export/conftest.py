@@ -80,7 +80,7 @@ def write_model(folder: Path, architecture: str = "bert", **changes: object) -> 
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A trained BERT folder with a manifest, as training leaves it."""
-    from mnemorank.manifest import Calibration, Manifest, write_manifest
+    from mnemorank.artifact.manifest import Calibration, Manifest, write_manifest
 
     folder = write_model(tmp_path_factory.mktemp("trained") / "model")
     manifest = Manifest(

@@ -13,14 +13,14 @@ import pytest
 import torch
 from tokenizers import Tokenizer
 
-from mnemorank.artefact import load_artefact
+from mnemorank.artifact.resolve import load_artefact
 from mnemorank.cli import main
-from mnemorank.data.mixing import read_examples
+from mnemorank.data.sources import read_examples
 from mnemorank.errors import ArtefactError, InputError
-from mnemorank.export import Parity, ParityError, export
-from mnemorank.export.blocks import bits_in
-from mnemorank.memory import Memory
-from mnemorank.model import Model
+from mnemorank.export.exporter import Parity, ParityError, export
+from mnemorank.export.fusion import bits_in
+from mnemorank.memory.memory import Memory
+from mnemorank.model.model import Model
 from tests.export.conftest import save_tokenizer, spread, write_model
 from tests.training.conftest import write_causal
 
@@ -148,7 +148,7 @@ def test_a_difference_that_is_not_a_number_has_not_passed(name):
 
 
 def test_an_export_that_answers_nan_is_not_written(trained, tmp_path, monkeypatch):
-    import mnemorank.export as exporting
+    import mnemorank.export.exporter as exporting
 
     def broken(source, target):
         graph = onnx.load(str(source))

@@ -9,10 +9,10 @@ import onnxruntime as ort
 import pytest
 import torch
 
-from mnemorank.artefact import load_artefact
+from mnemorank.artifact.resolve import load_artefact
 from mnemorank.errors import ArtefactError
+from mnemorank.export.fusion import fuse
 from mnemorank.export.graph import INPUTS, bert_layers, load_classifier, write_graph
-from mnemorank.export.optimize import fuse
 from tests.export.conftest import save_tokenizer, write_model
 
 SHAPES = [(1, 1), (1, 7), (3, 40), (4, 96)]

@@ -8,16 +8,17 @@ import torch
 from onnx import numpy_helper
 from safetensors.torch import save_file
 
-from mnemorank.artefact import load_artefact
+from mnemorank.artifact.resolve import load_artefact
 from mnemorank.cli import main
-from mnemorank.data.records import read_triplets
-from mnemorank.data.shipped import shipped
+from mnemorank.data.examples import read_triplets
+from mnemorank.data.sources import shipped
 from mnemorank.errors import InputError
-from mnemorank.export import blocks, export
-from mnemorank.export.blocks import bits_in
+from mnemorank.export import fusion
+from mnemorank.export.calibration_data import calibration_examples
+from mnemorank.export.exporter import export
+from mnemorank.export.fusion import bits_in
 from mnemorank.export.graph import load_classifier, write_graph
 from mnemorank.export.quantize import int8_dynamic, int8_static
-from mnemorank.export.sample import calibration_examples
 from mnemorank.export.weights import initializers, pack, to_blocks, to_int8
 from tests.export.test_graph import inputs
 from tests.training.conftest import write_causal
@@ -117,7 +118,7 @@ def test_codes_of_training_are_kept_in_graphs_that_the_tracer_wrote(tmp_path, mo
     np.testing.assert_array_equal(unpacked(packed).reshape(64, 32), codes["model.layers.1.mlp.up_proj"])
     assert result.parity.note is None
 
-    monkeypatch.setattr(blocks, "trained_layers", lambda *_: [])
+    monkeypatch.setattr(fusion, "trained_layers", lambda *_: [])
     lost = export(tmp_path / "qat", tmp_path / "out", "int4").parity.note
     assert lost == "14 trained layers were not found in the graph and rounded anew, such as " + min(codes)
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from mnemorank.learning.privacy import Policy
-from mnemorank.learning.store import EventStore
+from mnemorank.learning.store.events import EventStore
+from mnemorank.learning.store.redaction import Policy
 
 
 @pytest.fixture(scope="session")
@@ -65,9 +65,8 @@ def sqlite_store(tmp_path: Path) -> Iterator[EventStore]:
 @pytest.fixture(scope="session")
 def tiny_world_base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The torch folder of the simulation's tiny model, with a manifest; see simulated.py."""
-    import simulated
-
-    from mnemorank.manifest import Manifest, write_manifest
+    from mnemorank.artifact.manifest import Manifest, write_manifest
+    from tests.learning import simulated
 
     folder = simulated.write_base(tmp_path_factory.mktemp("world") / "base")
     manifest = Manifest("tiny", family="torch", format="plain", max_length=48)

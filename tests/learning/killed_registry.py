@@ -14,9 +14,9 @@ from pathlib import Path
 
 import onnxruntime  # noqa: F401  (loaded once, before forking)
 
-from mnemorank.learning.registry import Registry, _check
-from mnemorank.memory import Memory
-from mnemorank.model import Model
+from mnemorank.learning.versions import Registry, _check
+from mnemorank.memory.memory import Memory
+from mnemorank.model.model import Model
 
 
 def change(root: Path, model: Path, kill_at: int) -> list[str]:

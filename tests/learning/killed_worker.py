@@ -17,13 +17,13 @@ from pathlib import Path
 # Loaded once, before forking.
 import torch
 
-import mnemorank.export
+import mnemorank.export.exporter
 import mnemorank.training.run  # noqa: F401
 from mnemorank.learning.loop import Loop
 from mnemorank.learning.runs import STORE_VARIABLE
 from mnemorank.learning.worker import work
-from mnemorank.memory import Memory
-from mnemorank.model import Model
+from mnemorank.memory.memory import Memory
+from mnemorank.model.model import Model
 
 LARGEST_FILE = 20_000  # less than a checkpoint, more than what is written about a run
 

@@ -11,8 +11,8 @@ import random
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from mnemorank.data.records import Candidate, Example, write_lists
-from mnemorank.memory import Memory
+from mnemorank.data.examples import Candidate, Example, write_lists
+from mnemorank.memory.memory import Memory
 
 TOPICS = [f"topic{a}{b}" for a in "abcdefgh" for b in "abcdefgh"]
 ASPECTS = [f"aspect{a}{b}" for a in "abcdefg" for b in "abcdefg"]

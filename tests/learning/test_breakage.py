@@ -7,18 +7,18 @@ import sys
 from datetime import datetime, timedelta
 
 import pytest
-from learning_cases import make_event
-from learning_server import learning_folder, serving
 
 from mnemorank import ArtefactError, InputError
 from mnemorank.learning.events import Event
 from mnemorank.learning.loop import Loop
-from mnemorank.learning.registry import Registry
 from mnemorank.learning.schedule import Cron, Scheduler
 from mnemorank.learning.settings import Schedule, Settings, Training
 from mnemorank.learning.signals import Signal
-from mnemorank.learning.store import EventStore
+from mnemorank.learning.store.events import EventStore
+from mnemorank.learning.versions import Registry
 from mnemorank.server.auth import add_key
+from tests.learning.learning_cases import make_event
+from tests.learning.learning_server import learning_folder, serving
 
 MEMORIES = ["the cat", "ruby work now", "a dog"]
 
@@ -150,10 +150,9 @@ with Loop(Path(sys.argv[1])) as loop:
 
 
 def test_two_processes_do_not_begin_two_trainings(tmp_path, tiny_onnx):
-    import simulated as world
-
-    from mnemorank.learning import examples
-    from mnemorank.learning.mining import TRAIN, MinedExample
+    from mnemorank.learning.mining.miner import TRAIN, MinedExample
+    from mnemorank.learning.store import examples
+    from tests.learning import simulated as world
 
     root = learning_folder(tmp_path / "loop", f'[training]\nmodel = "{tiny_onnx}"\n')
     with Loop(root) as loop:

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import httpx
 import pytest
-from learning_server import learning_folder, serving
 
 from mnemorank.learning.loop import Loop
-from mnemorank.learning.privacy import Policy
-from mnemorank.learning.store import EventStore
+from mnemorank.learning.store.events import EventStore
+from mnemorank.learning.store.redaction import Policy
 from mnemorank.server.auth import add_key
+from tests.learning.learning_server import learning_folder, serving
 
 MEMORIES = [{"id": f"m{i}", "text": text} for i, text in enumerate(("the cat", "ruby work now", "a dog", "ruby"))]
 
@@ -47,7 +47,7 @@ def test_feedback_reaches_the_store_and_becomes_an_example(client):
     assert mined["examples"] == 1
     with Loop(client.root) as loop:
         event, signals = loop.store.event(asked["event_id"])
-        from mnemorank.learning import examples
+        from mnemorank.learning.store import examples
 
         (mined,) = examples.load(loop.store.database)
     assert (event.user, event.query_time, len(signals)) == ("ann", "2024-05-01", 2)

@@ -2,11 +2,10 @@ import numpy as np
 import pytest
 
 from mnemorank import InputError, Memory, Reranker
-from mnemorank.data.records import Candidate, Example
-from mnemorank.learning.gate import GateRules, decide
-from mnemorank.learning.guards import among_others, guard_sets
+from mnemorank.data.examples import Candidate, Example
+from mnemorank.learning.gate import GateRules, among_others, decide, guard_sets
 from mnemorank.learning.measurement import Measurement, SetResult, measure_models
-from mnemorank.moment import Moment
+from mnemorank.memory.moment import Moment
 
 METRICS = ("map", "mrr@10", "ndcg@10", "hit@1")
 

@@ -7,13 +7,14 @@ import numpy as np
 import pytest
 
 from mnemorank import InputError, Memory
-from mnemorank.data.records import Candidate, Example
-from mnemorank.learning import examples, worker
+from mnemorank.data.examples import Candidate, Example
 from mnemorank.learning import loop as loop_module
+from mnemorank.learning import worker
 from mnemorank.learning.loop import Loop
 from mnemorank.learning.measurement import Measurement, SetResult
-from mnemorank.learning.mining import HELD_OUT, TRAIN, MinedExample
+from mnemorank.learning.mining.miner import HELD_OUT, TRAIN, MinedExample
 from mnemorank.learning.settings import Settings, Training, settings_to_table
+from mnemorank.learning.store import examples
 
 
 @pytest.fixture

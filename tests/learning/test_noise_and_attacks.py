@@ -10,18 +10,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-import simulated as world
 import torch
 
+from mnemorank.artifact.manifest import Manifest
 from mnemorank.learning.events import Event, Shown
 from mnemorank.learning.gate import GateRules, decide
 from mnemorank.learning.measurement import measure_scoring
-from mnemorank.learning.mining import HELD_OUT, TRAIN, Mined, mine
-from mnemorank.learning.mining_rules import MiningRules
-from mnemorank.learning.propensity import estimate
+from mnemorank.learning.mining.miner import HELD_OUT, TRAIN, Mined, mine
+from mnemorank.learning.mining.propensity import estimate
+from mnemorank.learning.mining.rules import MiningRules
 from mnemorank.learning.signals import Signal
-from mnemorank.manifest import Manifest
-from mnemorank.model import Scored
+from mnemorank.model.model import Scored
+from tests.learning import simulated as world
 
 RULES = GateRules(least_queries=30)
 

@@ -1,7 +1,6 @@
-from learning_cases import make_event
-
 from mnemorank.learning.reports import no_hits, unused_memories
 from mnemorank.learning.signals import Signal
+from tests.learning.learning_cases import make_event
 
 
 def test_memories_shown_often_and_never_used_are_named(store):

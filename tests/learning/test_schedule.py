@@ -2,14 +2,14 @@ import threading
 from datetime import datetime
 
 import pytest
-from learning_cases import make_event
 
 from mnemorank import InputError
-from mnemorank.learning import examples
 from mnemorank.learning.loop import Loop
 from mnemorank.learning.schedule import Cron, Scheduler
 from mnemorank.learning.settings import Settings, load_settings
 from mnemorank.learning.signals import Signal
+from mnemorank.learning.store import examples
+from tests.learning.learning_cases import make_event
 
 
 @pytest.mark.parametrize(

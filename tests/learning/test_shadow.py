@@ -6,19 +6,18 @@ import time
 from dataclasses import replace
 
 import pytest
-import simulated as world
-from learning_cases import make_event
-from learning_server import learning_folder, serving
 
 from mnemorank import Memory
-from mnemorank.learning import examples
 from mnemorank.learning.gate import GateRules, check_shadow
 from mnemorank.learning.loop import Loop
-from mnemorank.learning.mining import HELD_OUT, MinedExample
-from mnemorank.learning.registry import Registry
-from mnemorank.learning.shadow import Shadow
-from mnemorank.learning.shadow_report import compare_shadow
+from mnemorank.learning.mining.miner import HELD_OUT, MinedExample
+from mnemorank.learning.shadow import Shadow, compare_shadow
 from mnemorank.learning.signals import Signal
+from mnemorank.learning.store import examples
+from mnemorank.learning.versions import Registry
+from tests.learning import simulated as world
+from tests.learning.learning_cases import make_event
+from tests.learning.learning_server import learning_folder, serving
 
 
 @pytest.fixture
@@ -59,8 +58,8 @@ def test_a_question_too_long_for_the_candidate_is_scored_by_its_end(sqlite_store
 def test_a_candidate_that_knows_nothing_does_not_win_by_being_different(sqlite_store):
     """Users click by position alone. To count only what was skipped above a click would make any other order win."""
     source = random.Random(8)
-    from mnemorank.learning import schema
-    from mnemorank.learning.propensity import estimate
+    from mnemorank.learning.mining.propensity import estimate
+    from mnemorank.learning.store import schema
 
     for number in range(150):
         event_id = sqlite_store.log(make_event(f"question {number}", tuple("abcdef")))
@@ -77,7 +76,7 @@ def test_a_candidate_that_knows_nothing_does_not_win_by_being_different(sqlite_s
 
 def test_both_models_are_compared_by_their_own_scores(sqlite_store):
     """The pipeline put first what the model in service scores low; a candidate with the same scores is no worse."""
-    from mnemorank.learning import schema
+    from mnemorank.learning.store import schema
 
     scores = (-1.0, 2.0, 0.5)
     for number in range(12):
@@ -145,8 +144,8 @@ def models(tiny_world_base, tmp_path_factory):
     from tokenizers import Tokenizer
     from transformers import BertForSequenceClassification
 
-    from mnemorank.export import export
-    from mnemorank.manifest import Manifest, write_manifest
+    from mnemorank.artifact.manifest import Manifest, write_manifest
+    from mnemorank.export.exporter import export
 
     folder = tmp_path_factory.mktemp("shadow")
     wiser = folder / "wiser"

@@ -5,12 +5,12 @@ import time
 from pathlib import Path
 
 import pytest
-import simulated as world
-from learning_server import learning_folder, serving
 
 from mnemorank.learning.loop import Loop
 from mnemorank.learning.measurement import measure_models
-from mnemorank.learning.registry import Registry
+from mnemorank.learning.versions import Registry
+from tests.learning import simulated as world
+from tests.learning.learning_server import learning_folder, serving
 
 SETTINGS = """
 explore = 0.1
@@ -43,7 +43,7 @@ def files(tmp_path_factory) -> dict[str, Path]:
 @pytest.fixture(scope="module")
 def model(tiny_world_base: Path, tmp_path_factory) -> Path:
     """What a user has: the exported model alone, INT8, without torch weights."""
-    from mnemorank.export import export
+    from mnemorank.export.exporter import export
 
     folder = tmp_path_factory.mktemp("served") / "tiny"
     export(tiny_world_base, folder, quantize="int8")

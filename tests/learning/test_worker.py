@@ -9,14 +9,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import simulated as world
-from learning_server import learning_folder
 
 from mnemorank import InputError
-from mnemorank.learning import examples
 from mnemorank.learning.loop import Loop
-from mnemorank.learning.mining import MinedExample, split_of
+from mnemorank.learning.mining.miner import MinedExample, split_of
 from mnemorank.learning.runs import STORE_VARIABLE
+from mnemorank.learning.store import examples
+from tests.learning import simulated as world
+from tests.learning.learning_server import learning_folder
 
 SETTINGS = """
 [privacy]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mnemorank import Memory, Moment, Options
-from tests.reranker.request import POOL, QUERY
+from tests.helpers.requests import POOL, QUERY
 
 
 def test_abstention(reranker):

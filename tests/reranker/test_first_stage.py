@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from mnemorank import Memory, Model, Options, Reranker
-from mnemorank.manifest import FirstStage
-from tests.reranker.request import POOL, QUERY
+from mnemorank.artifact.manifest import FirstStage
+from tests.helpers.requests import POOL, QUERY
 
 
 def test_given_first_stage_scores_count(folder):

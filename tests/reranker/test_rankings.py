@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from mnemorank import Fusion, Memory, Moment, Options
-from tests.reranker.request import POOL, QUERY
+from tests.helpers.requests import POOL, QUERY
 
 
 def test_best_first_with_all_the_fields(reranker):

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from mnemorank import InputError, Memory, Options, Reranker
-from tests.forking import forked
-from tests.reranker.request import POOL, QUERY
+from tests.helpers.forking import forked
+from tests.helpers.requests import POOL, QUERY
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ import asyncio
 import numpy as np
 
 from mnemorank import Memory, Model, Options, Reranker, ScorerError, Selection
-from mnemorank.model import Scored
-from tests.reranker.request import POOL, QUERY
+from mnemorank.model.model import Scored
+from tests.helpers.requests import POOL, QUERY
 
 
 class Broken:

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mnemorank import Fusion, Options, Selection
-from tests.reranker.request import POOL, QUERY
+from tests.helpers.requests import POOL, QUERY
 
 
 def test_selection_floor_budget_and_diversity(reranker):

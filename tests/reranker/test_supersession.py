@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mnemorank import Memory, Moment, Options, Selection
-from tests.reranker.request import QUERY
+from tests.helpers.requests import QUERY
 
 OLD_AND_NEW = [
     {"text": "ruby work now", "occurred_start": "2019", "key": "job"},

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnemorank.scorers.batching import pack, pack_in_order
+from mnemorank.scorers.encoding import pack, pack_in_order
 
 lengths = st.lists(st.integers(1, 300), max_size=60)
 

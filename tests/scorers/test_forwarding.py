@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from mnemorank.artefact import load_artefact
+from mnemorank.artifact.resolve import load_artefact
 from mnemorank.errors import ScorerError
 from mnemorank.scorers import Scorer
-from mnemorank.scorers.forwarding import ForwardingScorer
 from mnemorank.scorers.onnx import OnnxScorer
+from mnemorank.scorers.protocol import ForwardingScorer
 
 
 def test_a_forwarding_scorer_is_its_inner_scorer(tiny_onnx):

@@ -6,14 +6,14 @@ import sys
 import numpy as np
 import pytest
 
-from mnemorank.artefact import load_artefact
+from mnemorank.artifact.resolve import load_artefact
+from mnemorank.artifact.templates import Rendered, Template, templates
 from mnemorank.errors import MissingExtraError, ScorerError
-from mnemorank.memory import Memory
-from mnemorank.model import Model
+from mnemorank.memory.memory import Memory
+from mnemorank.model.model import Model
 from mnemorank.scorers import open_scorer
-from mnemorank.scorers.base import Pair
-from mnemorank.scorers.inputs import InputWriter
-from mnemorank.templates import Rendered, Template, templates
+from mnemorank.scorers.encoding import InputWriter
+from mnemorank.scorers.protocol import Pair
 
 
 def manifest_with(tiny_onnx, template, max_length=256):
@@ -78,7 +78,7 @@ def test_a_pair_template_may_write_round_its_segments(tiny_onnx, tiny_tokenizer,
 
 
 def test_a_family_whose_packages_are_missing_names_the_extra(tiny_onnx, monkeypatch):
-    monkeypatch.setitem(sys.modules, "mnemorank.scorers.torch", None)  # importing it fails
+    monkeypatch.setitem(sys.modules, "mnemorank.scorers.torch.classifier", None)  # importing it fails
     artefact = load_artefact(tiny_onnx)
     torch_artefact = dataclasses.replace(artefact, manifest=dataclasses.replace(artefact.manifest, family="torch"))
     with pytest.raises(MissingExtraError, match=r"pip install 'mnemorank\[torch\]'"):

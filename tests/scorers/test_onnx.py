@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
 from mnemorank import ArtefactError, InputError, ScorerError
-from mnemorank.artefact import load_artefact
+from mnemorank.artifact.resolve import load_artefact
 from mnemorank.scorers.onnx import OnnxScorer
 
 QUERY = "where does ruby work now"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mnemorank.artefact import load_artefact
-from mnemorank.scorers.base import Batch, Pair, PairScorer
+from mnemorank.artifact.resolve import load_artefact
 from mnemorank.scorers.onnx import OnnxScorer
+from mnemorank.scorers.protocol import Batch, Pair, PairScorer
 
 TEXTS = ["ruby works at aurora labs", "the cat", "ruby moved to berlin in march 2024 and works there now"]
 

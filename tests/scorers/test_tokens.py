@@ -2,7 +2,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnemorank.scorers.tokens import PairLayout, clean, encode, offsets
+from mnemorank.scorers.encoding import PairLayout, clean, encode, offsets
 from tests.conftest import build_tokenizer
 
 TOKENIZER = build_tokenizer()

@@ -10,10 +10,10 @@ from contextvars import copy_context
 import numpy as np
 import pytest
 
-from mnemorank.artefact import load_artefact
+from mnemorank.artifact.resolve import load_artefact
 from mnemorank.errors import ScorerError
-from mnemorank.scorers.base import Batch, Pair
 from mnemorank.scorers.onnx import OnnxScorer
+from mnemorank.scorers.protocol import Batch, Pair
 from mnemorank.server.batching import BatchingScorer, CountingScorer
 from mnemorank.server.errors import DeadlineError, OverloadedError, RequestCancelledError
 from mnemorank.server.fair_queue import FairQueue, Job

@@ -10,8 +10,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from mnemorank.server.logs import JsonFormatter
-from mnemorank.server.tracing import Tracing
+from mnemorank.server.observability import JsonFormatter, Tracing
 
 PATH = "/v1/memories/rerank"
 ASKED = {"query": "secretquery", "memories": [{"id": "secretid", "text": "secrettext"}], "user": "secretuser"}

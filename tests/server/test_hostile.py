@@ -12,11 +12,11 @@ import time
 import pytest
 
 from mnemorank.cli import main
+from mnemorank.server.api.admin import Catalogue
 from mnemorank.server.auth import add_key
-from mnemorank.server.catalogue import Catalogue
 from tests.server.test_broken_requests import PATHS, check_shape, connect
 from tests.server.test_lifecycle import launch  # noqa: F401
-from tests.server.test_swap import make_model
+from tests.server.test_model_slot import make_model
 
 HEAD = b"Host: 127.0.0.1\r\ncontent-type: application/json\r\n"
 BODY = b'{"query": "ruby", "texts": ["ruby"]}'

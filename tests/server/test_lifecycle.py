@@ -17,7 +17,7 @@ import pytest
 
 from mnemorank.cli import main
 from mnemorank.server.auth import read_keys
-from tests.server.test_swap import make_model
+from tests.server.test_model_slot import make_model
 
 
 class Process:

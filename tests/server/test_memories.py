@@ -11,8 +11,8 @@ import pytest
 
 from mnemorank import Fusion, Options, Reranker, Selection
 from mnemorank.errors import ScorerError
-from mnemorank.server.events import RerankEvent
-from mnemorank.server.routes.memories_shapes import FusionShape, SelectionShape
+from mnemorank.server.api.schemas import FusionShape, SelectionShape
+from mnemorank.server.event_log import RerankEvent
 
 PATH = "/v1/memories/rerank"
 MEMORIES = [

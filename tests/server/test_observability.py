@@ -12,8 +12,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from mnemorank.server.logs import JsonFormatter
-from mnemorank.server.tracing import Tracing
+from mnemorank.server.observability import JsonFormatter, Tracing
 
 BODY = {"query": "where does secretquery work", "texts": ["secrettext", "ruby works"]}
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mnemorank.artefact import load_artefact
+from mnemorank.artifact.resolve import load_artefact
 from mnemorank.scorers.onnx import OnnxScorer
 from mnemorank.server.score_cache import RememberingScorer
-from tests.server.test_swap import make_model
+from tests.server.test_model_slot import make_model
 
 TEXTS = ["ruby works at aurora labs", "the cat", "ruby"]
 

@@ -8,7 +8,7 @@ import pytest
 
 from mnemorank.errors import ArtefactError, InputError
 from mnemorank.server import Settings, create_app
-from mnemorank.server.logs import JsonFormatter
+from mnemorank.server.observability import JsonFormatter
 
 
 def test_flags_come_before_the_environment_and_that_before_the_file(tmp_path):

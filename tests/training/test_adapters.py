@@ -9,14 +9,14 @@ from peft import PeftModel
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
 
 from mnemorank import Model
-from mnemorank.artefact import load_artefact
-from mnemorank.data.records import read_lists
+from mnemorank.artifact.resolve import load_artefact
+from mnemorank.artifact.templates import templates
+from mnemorank.data.examples import read_lists
 from mnemorank.errors import InputError
-from mnemorank.templates import templates
-from mnemorank.training.base import load_base
-from mnemorank.training.loading import parse_recipe
+from mnemorank.training.base_model import load_base
 from mnemorank.training.network import build_network
 from mnemorank.training.recipe import ModelTable
+from mnemorank.training.recipe_files import parse_recipe
 from mnemorank.training.run import train
 from tests.training.conftest import write_jsonl
 
@@ -117,9 +117,9 @@ def test_the_answers_score_is_the_difference_of_the_full_logits(tiny_causal):
     table = ModelTable(base=str(tiny_causal), kind="yes-no", template="yes-no", max_length=256)
     base = load_base(table, seed=1)
     network = build_network(base.model, base.tokenizer, templates["yes-no"]).eval()
-    from mnemorank.manifest import Manifest
-    from mnemorank.scorers.base import Pair
-    from mnemorank.scorers.inputs import InputWriter
+    from mnemorank.artifact.manifest import Manifest
+    from mnemorank.scorers.encoding import InputWriter
+    from mnemorank.scorers.protocol import Pair
 
     writer = InputWriter(base.plain_tokenizer(), Manifest("x", template="yes-no", max_length=256))
     passages = writer.prepare(["ruby works at aurora labs", "a cat", "the dentist visit in march 2024 was on a trip"])

@@ -12,10 +12,10 @@ from safetensors.torch import load_file
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from mnemorank import Memory, Model
-from mnemorank.data.records import read_lists
-from mnemorank.features import HOPS, ROLES, Features
-from mnemorank.templates import templates
-from mnemorank.training.loading import find_recipe, parse_recipe
+from mnemorank.artifact.hop_features import HOPS, ROLES, Features
+from mnemorank.artifact.templates import templates
+from mnemorank.data.examples import read_lists
+from mnemorank.training.recipe_files import find_recipe, parse_recipe
 from mnemorank.training.run import train
 from tests.training.conftest import TOPICS, write_jsonl
 
@@ -83,10 +83,10 @@ def test_it_learns_the_text_and_not_only_the_tokens(multihop, monkeypatch):
     outcome, dev = multihop
     assert outcome.results.to_dict()["hit@1"]["trained"][0] > 0.9
 
-    import mnemorank.templates
+    import mnemorank.artifact.templates
 
     model = Model.load(outcome.output, probe=False)
-    monkeypatch.setattr(mnemorank.templates, "feature_prefix", lambda query, text: "[HOP:1] [ROLE:Main_Claim]")
+    monkeypatch.setattr(mnemorank.artifact.templates, "feature_prefix", lambda query, text: "[HOP:1] [ROLE:Main_Claim]")
     assert "[CAUSAL]" not in templates["features"].render("q", "because", "").text
     tops = [float(np.array(e.labels)[np.argmax(model.score(e.query, e.memories).raw)]) for e in read_lists(dev)]
     assert np.mean(tops) > 0.9

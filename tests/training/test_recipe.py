@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from mnemorank.errors import InputError
-from mnemorank.training.loading import find_recipe, load_recipe, parse_recipe, shipped_recipes
 from mnemorank.training.objective import check_losses
+from mnemorank.training.recipe_files import find_recipe, load_recipe, parse_recipe, shipped_recipes
 from mnemorank.training.run import check
 
 TOML = """

@@ -19,8 +19,8 @@ from safetensors.torch import load_file
 from mnemorank.cli import build_parser, main
 from mnemorank.cli.train import resume_command
 from mnemorank.errors import InputError, MnemorankError
-from mnemorank.training.interruption import InterruptedTrainingError
-from mnemorank.training.loading import parse_recipe
+from mnemorank.training.progress import InterruptedTrainingError
+from mnemorank.training.recipe_files import parse_recipe
 from mnemorank.training.run import train
 from tests.training.conftest import base_tables
 

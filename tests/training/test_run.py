@@ -13,19 +13,19 @@ from safetensors.torch import load_file
 from sentence_transformers import CrossEncoder
 
 from mnemorank import Model
-from mnemorank.artefact import load_artefact
+from mnemorank.artifact.manifest import Calibration, FirstStage, Manifest, Windows
+from mnemorank.artifact.resolve import load_artefact
+from mnemorank.artifact.templates import templates
 from mnemorank.data.distill import distill
-from mnemorank.data.records import read_lists, write_lists
+from mnemorank.data.examples import read_lists, write_lists
 from mnemorank.errors import InputError, MnemorankError
-from mnemorank.manifest import Calibration, FirstStage, Manifest, Windows
-from mnemorank.model import Scored
-from mnemorank.scorers.inputs import Input
-from mnemorank.templates import templates
-from mnemorank.training.base import load_base, positions_of
-from mnemorank.training.loading import parse_recipe
-from mnemorank.training.measuring import measure_model
+from mnemorank.model.model import Scored
+from mnemorank.scorers.encoding import Input
+from mnemorank.training.base_model import load_base, positions_of
+from mnemorank.training.evaluation import measure_model
 from mnemorank.training.network import build_network
 from mnemorank.training.recipe import ModelTable
+from mnemorank.training.recipe_files import parse_recipe
 from mnemorank.training.run import train
 from tests.training.conftest import write_jsonl
 
@@ -104,7 +104,7 @@ def test_the_card_holds_the_measured_numbers(trained):
 def test_scores_are_calibrated_on_dev(trained, dev_lists):
     outcome, _ = trained
     labels = np.array([label for e in read_lists(dev_lists) for label in e.labels])
-    from mnemorank.ranking.calibrate import log_odds, sigmoid
+    from mnemorank.ranking.calibration import log_odds, sigmoid
 
     raw = scores_of(Model.load(outcome.output, probe=False), dev_lists)
     relevance = sigmoid(log_odds(raw, "logit", outcome.manifest.calibration))

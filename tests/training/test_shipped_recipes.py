@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 from mnemorank import Memory, Model
-from mnemorank.export import export
-from mnemorank.export.blocks import bits_in
-from mnemorank.training.loading import load_recipe
+from mnemorank.export.exporter import export
+from mnemorank.export.fusion import bits_in
+from mnemorank.training.recipe_files import load_recipe
 from mnemorank.training.run import train
 from tests.training.conftest import make_lists, write_jsonl
 
@@ -29,7 +29,7 @@ BASES = {
     "yes-no": ("qwen3", [*SMALL, "model.max_length=384"]),
     "mini": ("bert", ["model.max_length=128", "dev.limit=3", "dev.every=1000"]),
 }
-MINI = tomllib.loads((Path(__file__).parents[2] / "recipes" / "mini.toml").read_text(encoding="utf-8"))
+MINI = tomllib.loads((Path(__file__).parents[2] / "src/mnemorank/assets/recipes/mini.toml").read_text(encoding="utf-8"))
 for number, stage in enumerate(MINI["stage"]):
     own = [i for i, source in enumerate(stage["data"]) if source["path"].startswith("${mnemorank}")]
     BASES["mini"][1].extend([f"stage.{number}.steps=1", *(f"stage.{number}.data.{i}.cap=8" for i in own)])
@@ -109,7 +109,7 @@ SESSION = [
 
 def test_the_lists_that_mini_reads_are_those_that_its_makers_write(tmp_path, tiny_onnx, tiny_bert, monkeypatch):
     """The makers on next to no data: what counts are the names of the files."""
-    makers = Path(__file__).parents[2] / "recipes" / "mini_data"
+    makers = Path(__file__).parents[2] / "research" / "mini_data"
     known = set(sys.modules)
     monkeypatch.syspath_prepend(str(makers))
     import asked

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mnemorank.cli.arguments import add_json, positive_number
+from mnemorank.cli.output import add_json, positive_number
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,10 +47,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from mnemorank.cli.console import print_json, progress
+    from mnemorank.cli.output import print_json, progress
     from mnemorank.data.benchmarks import loaders
     from mnemorank.evaluation.audits import Material, audits, read_audited, read_training
-    from mnemorank.model import Model
+    from mnemorank.model.model import Model
 
     task = loaders[arguments.task] if arguments.task else None
     examples, in_pairs = read_audited(Path(arguments.path).expanduser(), task)
@@ -72,7 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _shown(path: str, count: int, findings: Sequence[Finding]) -> str:
-    from mnemorank.cli.console import paint, shorten, terminal_width
+    from mnemorank.cli.output import paint, shorten, terminal_width
 
     width = max(len(one.audit) for one in findings)
     lines = [f"{path}: {count} examples", ""]

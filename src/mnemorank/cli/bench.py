@@ -8,10 +8,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mnemorank.cli.arguments import positive_number
+from mnemorank.cli.output import positive_number
 
 if TYPE_CHECKING:
-    from mnemorank.data.records import Example
+    from mnemorank.data.examples import Example
     from mnemorank.evaluation.summary import Summary
 
 HELP = "measure models and baselines on a benchmark"
@@ -50,14 +50,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    from mnemorank.cli.console import progress
+    from mnemorank.cli.output import progress
     from mnemorank.data.benchmarks import loaders
+    from mnemorank.evaluation.benchmark import evaluate
     from mnemorank.evaluation.cache import default_folder
-    from mnemorank.evaluation.contestants import contestant
-    from mnemorank.evaluation.run import evaluate
     from mnemorank.evaluation.summary import summarise
+    from mnemorank.evaluation.systems import contestant
     from mnemorank.options import Options
-    from mnemorank.ranking.fuse import Fusion
+    from mnemorank.ranking.factors import Fusion
 
     loader = loaders[arguments.task]
     path = _existing(arguments.path)
@@ -123,7 +123,7 @@ def _writable(text: str) -> Path:
 
 
 def _shown(summary: Summary) -> str:
-    from mnemorank.cli.console import table
+    from mnemorank.cli.output import table
 
     columns = ("map", "mrr@10", "ndcg@10", "recall@5", "recall@10", "hit@1", "hit@5")
     has_pairs = any(one.pairwise is not None for one in summary.figures.values())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from mnemorank.cli.arguments import add_model
+from mnemorank.cli.output import add_model
 
 HELP = "rerank the bundled sample memories for a few questions"
 EXAMPLE = "mnemorank demo"
@@ -29,11 +29,11 @@ def run(arguments: argparse.Namespace) -> None:
     from importlib.resources import as_file, files
 
     from mnemorank import Reranker
-    from mnemorank.cli.console import paint
+    from mnemorank.cli.output import paint
     from mnemorank.cli.ranking_view import show
-    from mnemorank.memory_files import load_memories
+    from mnemorank.memory.files import load_memories
 
-    with as_file(files("mnemorank") / "samples" / "memories.jsonl") as path:
+    with as_file(files("mnemorank") / "assets" / "samples" / "memories.jsonl") as path:
         memories = load_memories(path)
     questions = ((arguments.query, None),) if arguments.query else QUESTIONS
     with Reranker(arguments.model) as reranker:

@@ -27,9 +27,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    from mnemorank.cli.console import print_json, table
-    from mnemorank.data.mixing import read_examples
-    from mnemorank.export import export
+    from mnemorank.cli.output import print_json, table
+    from mnemorank.data.sources import read_examples
+    from mnemorank.export.exporter import export
 
     exported = export(
         arguments.model,

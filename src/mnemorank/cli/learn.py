@@ -12,13 +12,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mnemorank.cli.console import print_json, table
+from mnemorank.cli.output import print_json, table
 from mnemorank.errors import InputError, MissingExtraError, MnemorankError
 
 if TYPE_CHECKING:
-    from mnemorank.learning.deletion import Deletion
     from mnemorank.learning.loop import Loop
     from mnemorank.learning.runs import Run
+    from mnemorank.learning.store.deletion import Deletion
 
 HELP = "learn from feedback: mine examples, train, evaluate, promote, roll back"
 EXAMPLE = "mnemorank learn run --root .mnemorank"
@@ -145,7 +145,7 @@ def _status(loop: Loop, arguments: argparse.Namespace) -> None:
 
 
 def _mine(loop: Loop, arguments: argparse.Namespace) -> None:
-    from mnemorank.learning import examples
+    from mnemorank.learning.store import examples
 
     mined = loop.mine(arguments.golden)
     stored = examples.load(loop.store.database)
@@ -244,7 +244,7 @@ def _tell_deletion(done: Deletion, as_json: bool) -> None:
 
 
 def _export(loop: Loop, arguments: argparse.Namespace) -> None:
-    from mnemorank.learning.deletion import export_user
+    from mnemorank.learning.store.deletion import export_user
 
     for record in export_user(loop.store, arguments.user, arguments.tenant):
         print(json.dumps(record, ensure_ascii=False))

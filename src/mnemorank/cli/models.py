@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from mnemorank.cli.arguments import add_json
+from mnemorank.cli.output import add_json
 
 HELP = "list, show or verify models"
 EXAMPLE = "mnemorank models show mini"
@@ -21,8 +21,8 @@ def run(arguments: argparse.Namespace) -> int | None:
 
 
 def _list(arguments: argparse.Namespace) -> None:
-    from mnemorank.artefact import bundled_models, load_artefact
-    from mnemorank.cli.console import print_json, table
+    from mnemorank.artifact.resolve import bundled_models, load_artefact
+    from mnemorank.cli.output import print_json, table
     from mnemorank.errors import InputError
 
     if arguments.model:
@@ -47,9 +47,9 @@ def _list(arguments: argparse.Namespace) -> None:
 def _show(arguments: argparse.Namespace) -> None:
     from dataclasses import asdict
 
-    from mnemorank.artefact import load_artefact
-    from mnemorank.cli.console import print_json, table
-    from mnemorank.hardware import profile
+    from mnemorank._internal.hardware import profile
+    from mnemorank.artifact.resolve import load_artefact
+    from mnemorank.cli.output import print_json, table
 
     artefact = load_artefact(arguments.model or "mini")
     manifest = asdict(artefact.manifest)
@@ -69,9 +69,9 @@ def _show(arguments: argparse.Namespace) -> None:
 
 
 def _verify(arguments: argparse.Namespace) -> int:
-    from mnemorank.artefact import load_artefact
-    from mnemorank.cli.console import print_json
-    from mnemorank.model import Model
+    from mnemorank.artifact.resolve import load_artefact
+    from mnemorank.cli.output import print_json
+    from mnemorank.model.model import Model
 
     artefact = load_artefact(arguments.model or "mini")
     artefact.verify()

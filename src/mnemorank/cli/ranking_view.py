@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from mnemorank.cli.console import paint, shorten, terminal_width, width
-from mnemorank.memory import Memory
+from mnemorank.cli.output import paint, shorten, terminal_width, width
+from mnemorank.memory.memory import Memory
 from mnemorank.results import Ranking, Result
 
 # Shares of log-odds; what else is told is a factor or a chance.

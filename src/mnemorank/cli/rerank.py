@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from mnemorank.cli.arguments import add_json, add_model, positive_number
+from mnemorank.cli.output import add_json, add_model, positive_number
 
 HELP = "rank the memories of a file for a query"
 EXAMPLE = "mnemorank rerank 'where does Ruby work now?' memories.jsonl --top-k 5 --explain"
@@ -58,9 +58,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     from mnemorank import Fusion, Options, Reranker, Selection
-    from mnemorank.cli.console import print_json
+    from mnemorank.cli.output import print_json
     from mnemorank.cli.ranking_view import as_json, show
-    from mnemorank.memory_files import load_memories
+    from mnemorank.memory.files import load_memories
 
     problems: list[str] = []
     memories = load_memories(arguments.file, field=arguments.field, on_error=arguments.on_error, report=problems.append)

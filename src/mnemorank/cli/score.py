@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from mnemorank.cli.arguments import add_json, add_model
+from mnemorank.cli.output import add_json, add_model
 
 HELP = "score texts for a query, each for itself"
 EXAMPLE = "mnemorank score 'where does Ruby work now?' 'Ruby joined Aurora Labs' 'Ruby likes tea'"
@@ -20,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     from mnemorank import Reranker
-    from mnemorank.cli.console import print_json, shorten, table, terminal_width
+    from mnemorank.cli.output import print_json, shorten, table, terminal_width
 
     with Reranker(arguments.model) as reranker:
         scores = reranker.score(arguments.query, arguments.texts, instruction=arguments.instruction)

@@ -42,7 +42,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     try:
-        from mnemorank.server import create_app, logs, runner
+        from mnemorank.server import create_app, runner
+        from mnemorank.server import observability as logs
         from mnemorank.server.settings import Settings, read_value
     except MissingExtraError:
         raise

@@ -9,12 +9,12 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mnemorank.cli.console import table
+from mnemorank.cli.output import table
 from mnemorank.errors import MissingExtraError
 
 if TYPE_CHECKING:
+    from mnemorank.training.evaluation import Results
     from mnemorank.training.progress import Progress
-    from mnemorank.training.results import Results
 
 HELP = "train a model as a recipe says"
 EXAMPLE = "mnemorank train hindsight --set model.base=/models/minilm --set train.epochs=3 --output models/mine"
@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int | None:
-    from mnemorank.training.loading import load_recipe
+    from mnemorank.training.recipe_files import load_recipe
 
     recipe = load_recipe(arguments.recipe, arguments.changes)
     output = arguments.output or Path("models") / recipe.name
@@ -50,7 +50,7 @@ def run(arguments: argparse.Namespace) -> int | None:
         from mnemorank.training.quiet import quiet
 
         with quiet():
-            from mnemorank.training.interruption import InterruptedTrainingError
+            from mnemorank.training.progress import InterruptedTrainingError
             from mnemorank.training.run import train
     except ImportError as error:
         _clear(shows_bar)
@@ -129,7 +129,7 @@ def _duration(seconds: float) -> str:
 
 
 def _table(results: Results) -> str:
-    from mnemorank.training.results import SHOWN, format_interval
+    from mnemorank.training.evaluation import SHOWN, format_interval
 
     rows = []
     for name in SHOWN:

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mnemorank.data.records import Example, question_group
+from mnemorank.data.examples import Example, question_group
 from mnemorank.errors import InputError
-from mnemorank.words import words
+from mnemorank.text.words import words
 
 _BANDS = 16
 _DRAWS = np.random.default_rng(0).integers(0, 2**63, size=(2, 4 * _BANDS), dtype=np.uint64)

@@ -10,18 +10,18 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from typing import Any
 from urllib.parse import urlsplit
 
 import numpy as np
 
-from mnemorank.data.records import GRADED_RELEVANT_FROM, Example
+from mnemorank.artifact.formats import format_memory
+from mnemorank.data.examples import GRADED_RELEVANT_FROM, Example
 from mnemorank.data.teacher_cache import GradeCache, pair_key
-from mnemorank.data.teacher_prompt import GRADES, PROMPT, request_body
 from mnemorank.errors import InputError, MnemorankError
-from mnemorank.formats import format_memory
-from mnemorank.memory import Memory
-from mnemorank.ranking.conversation import memories_bm25
-from mnemorank.scorers.http import Answer, HttpClient, Unreachable
+from mnemorank.memory.memory import Memory
+from mnemorank.scorers.remote.client import Answer, HttpClient, Unreachable
+from mnemorank.text.chat import memories_bm25
 
 _RETRIED = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
 _LONGEST_WAIT = 60.0
@@ -273,3 +273,43 @@ def _retry_after(answer: Answer) -> float:
     except ValueError:
         return 0.0
     return seconds if math.isfinite(seconds) and seconds > 0 else 0.0
+
+
+GRADES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
+PROMPT = (
+    "You grade how well memories answer a question that is put to the person's assistant. For each memory give one of "
+    "0, 0.2, 0.4, 0.6, 0.8, 1: 1 answers the question fully, 0.8 nearly, 0.6 answers a part of it, 0.4 is about the "
+    "same thing and helps a little, 0.2 only shares a topic, 0 has nothing to do with it. A memory that was true once "
+    "and has been superseded does not answer a question about now. Judge each memory by itself. Answer with JSON only: "
+    '{"grades": [{"memory": 1, "grade": 0.4}, …]}, one entry for each memory.'
+)
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "grades": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {"memory": {"type": "integer"}, "grade": {"type": "number", "enum": list(GRADES)}},
+                "required": ["memory", "grade"],
+                "additionalProperties": False,
+            },
+        }
+    },
+    "required": ["grades"],
+    "additionalProperties": False,
+}
+
+
+def request_body(model: str, query: str, texts: Sequence[str]) -> dict[str, Any]:
+    """A chat completion request, as OpenAI's API and those made after it take it."""
+    memories = "\n".join(f"{number}. {text}" for number, text in enumerate(texts, 1))
+    return {
+        "model": model,
+        "temperature": 0,
+        "messages": [
+            {"role": "system", "content": PROMPT},
+            {"role": "user", "content": f"Question: {query}\n\nMemories:\n{memories}"},
+        ],
+        "response_format": {"type": "json_schema", "json_schema": {"name": "grades", "strict": True, "schema": SCHEMA}},
+    }

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from mnemorank.memory import Memory
-from mnemorank.words import terms
+from mnemorank.memory.memory import Memory
+from mnemorank.text.words import terms
 
 LENGTH = 320
 _PART = re.compile(r"[^\n]+?(?:[.!?](?=\s)|\n|$)")

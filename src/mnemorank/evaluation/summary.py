@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mnemorank.evaluation.benchmark import Asked, Evaluation
 from mnemorank.evaluation.cache import Outcome
-from mnemorank.evaluation.measures import (
+from mnemorank.evaluation.metrics import (
     MEASURES,
     Bin,
     Judged,
@@ -21,7 +22,6 @@ from mnemorank.evaluation.measures import (
     pool_recall,
     reliability,
 )
-from mnemorank.evaluation.run import Asked, Evaluation
 from mnemorank.evaluation.significance import Comparison, Interval, compare, interval
 
 Floats = NDArray[np.float64]

@@ -14,11 +14,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from mnemorank.artefact import Artefact
+from mnemorank.artifact.resolve import Artefact
 from mnemorank.errors import ArtefactError
 from mnemorank.export.layers import LOWEST, SMOOTHED, FirstRowLayer, FusedLayer
-from mnemorank.scorers.torch import set_pad
-from mnemorank.scorers.torch_loading import adapter_base, load_network, load_tokenizing
+from mnemorank.scorers.torch.classifier import set_pad
+from mnemorank.scorers.torch.loading import adapter_base, load_network, load_tokenizing
 
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 OPSET = 17

@@ -15,14 +15,14 @@ import torch
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-from mnemorank.data.records import Example
+from mnemorank._internal.arrays import mean_ranks
+from mnemorank.artifact.formats import formats
+from mnemorank.artifact.manifest import Manifest
+from mnemorank.data.examples import Example
 from mnemorank.errors import MnemorankError
 from mnemorank.export.graph import Feed, accepted_inputs
-from mnemorank.formats import formats
-from mnemorank.manifest import Manifest
-from mnemorank.ranking.ranks import mean_ranks
-from mnemorank.scorers.base import Pair
-from mnemorank.scorers.inputs import InputWriter
+from mnemorank.scorers.encoding import InputWriter
+from mnemorank.scorers.protocol import Pair
 
 Floats = NDArray[np.float64]
 GRAPH_TOLERANCE = 1e-3

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from mnemorank.errors import InputError
 from mnemorank.learning.identity import named, told_apart
-from mnemorank.memory import Memory
+from mnemorank.memory.memory import Memory
 from mnemorank.results import Ranking
 
 DEFAULT_TENANT = "default"

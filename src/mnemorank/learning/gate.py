@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
+from mnemorank.data.examples import Candidate, Example
+from mnemorank.data.sources import shipped
 from mnemorank.errors import InputError
 from mnemorank.evaluation.significance import RESAMPLES, compare
+from mnemorank.learning.identity import digest
 from mnemorank.learning.measurement import Measurement
-from mnemorank.learning.shadow_report import ShadowResult
+from mnemorank.learning.mining.golden import read_any
+from mnemorank.learning.shadow import ShadowResult
 
 PRIMARY = "feedback"
 _FIRST = " since the first version"
@@ -173,3 +178,28 @@ def _ratio(name: str, old: float, new: float, limit: float) -> Check:
     passed = ratio <= limit
     words = "within" if passed else "beyond"
     return Check(name, passed, f"{name} {ratio:.2f} times the current model's: {words} {limit:g}", old, new)
+
+
+_DISTRACTORS = 14
+
+
+def guard_sets(general: Path | None = None, dated: Path | None = None) -> dict[str, list[Example]]:
+    """The guard sets by name.
+
+    :param general: examples of your own domain, in any of our formats; by default each question of the dated dev set
+        among memories of other matters, which asks for the right topic instead of the right date.
+    """
+    pairs = list(read_any(dated or shipped("dev")))
+    return {"dated": pairs, "general": list(read_any(general)) if general else among_others(pairs)}
+
+
+def among_others(examples: Sequence[Example], most: int = _DISTRACTORS) -> list[Example]:
+    """Each example with memories of others added as wrong ones, the same on every run."""
+    pool = {candidate.memory.text: candidate.memory for example in examples for candidate in example.candidates}
+    wider = []
+    for example in examples:
+        own = {memory.text for memory in example.memories}
+        others = sorted((text for text in pool if text not in own), key=lambda text: digest(example.query, text))[:most]
+        added = tuple(Candidate(pool[text], 0.0) for text in others)
+        wider.append(replace(example, candidates=example.candidates + added))
+    return wider

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 
-from mnemorank.memory import Memory
+from mnemorank.memory.memory import Memory
 
 SEPARATOR = "\x1f"
 

@@ -7,25 +7,27 @@ import subprocess
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from mnemorank.artefact import resolve
-from mnemorank.data.records import Example
+from mnemorank.artifact.resolve import resolve
+from mnemorank.data.examples import Example
 from mnemorank.errors import InputError
-from mnemorank.learning import deletion, examples
-from mnemorank.learning.evidence import Lookup, query_key
-from mnemorank.learning.gate import PRIMARY, Decision, check_shadow, decide
-from mnemorank.learning.golden import mine_golden
-from mnemorank.learning.guards import guard_sets
+from mnemorank.learning.gate import PRIMARY, Decision, check_shadow, decide, guard_sets
 from mnemorank.learning.measurement import measure_models
-from mnemorank.learning.mining import HELD_OUT, TRAIN, Mined, mine
-from mnemorank.learning.propensity import Propensities, estimate
-from mnemorank.learning.registry import SERVED, Registry, Version, no_step
+from mnemorank.learning.mining.evidence import Lookup, query_key
+from mnemorank.learning.mining.golden import mine_golden
+from mnemorank.learning.mining.miner import HELD_OUT, TRAIN, Mined, mine
+from mnemorank.learning.mining.propensity import Propensities, estimate
 from mnemorank.learning.runs import CANCELLED, FAILED, FEEDBACK, OPEN_STATES, Run, Runs
 from mnemorank.learning.settings import Settings, load_settings, settings_to_table
-from mnemorank.learning.shadow_report import ShadowResult, compare_shadow, count_scored
-from mnemorank.learning.store import EventStore
-from mnemorank.learning.store_note import StoreNote
+from mnemorank.learning.shadow import ShadowResult, compare_shadow, count_scored
+from mnemorank.learning.store import deletion, examples
+from mnemorank.learning.store.events import EventStore, StoreNote
+from mnemorank.learning.versions import SERVED, Registry, Version, no_step
+
+if TYPE_CHECKING:
+    from mnemorank.learning.loop import Loop
+
 
 logger = logging.getLogger(__name__)
 _MININGS = 5
@@ -301,7 +303,7 @@ class Loop:
 
     def status(self) -> dict[str, Any]:
         """Where the loop stands."""
-        from mnemorank.learning.status import status_of
+        from mnemorank.learning.loop import status_of
 
         return status_of(self)
 
@@ -319,3 +321,46 @@ class Loop:
 
     def _start(self, run: Run) -> subprocess.Popen[bytes]:
         return self.runs.start(run, self.root, self.store_url, self.settings.training.threads)
+
+
+def status_of(loop: Loop) -> dict[str, Any]:
+    current, previous, run = loop.registry.current(), loop.registry.previous(), loop.runs.open_run()
+    last = run or next(iter(loop.runs.all()[-1:]), None)
+    return {
+        "current": current.name if current else None,
+        "previous": previous.name if previous else None,
+        "versions": [version.name for version in loop.registry.versions()],
+        **loop.store.counts(),
+        "examples": {TRAIN: 0, HELD_OUT: 0, **examples.counts(loop.store.database)},
+        "untrained_examples": loop.untrained(),
+        "stores_texts": loop.settings.privacy.texts,
+        "run": None if last is None else {**last.summary(), "progress": loop.runs.progress(last.id)},
+        "deletions_since_training": _deletions_by_version(loop),
+        "shadow": _shadow_status(loop),
+    }
+
+
+def _shadow_status(loop: Loop) -> dict[str, Any] | None:
+    candidate = loop.shadow_candidate() if loop.settings.shadow else None
+    if candidate is None:
+        return None
+    found = loop.shadow_result(candidate.name)
+    told = {"version": candidate.name, "scored": count_scored(loop.store, candidate.name)}
+    return {
+        **told,
+        "result": asdict(found) if found else None,
+        "check": asdict(check_shadow(found, loop.settings.gate)),
+    }
+
+
+def _deletions_by_version(loop: Loop) -> dict[str, int]:
+    """Version → how many of the examples it was trained on have been deleted since."""
+    made_by = {f"run:{version.facts.get('run')}": version.name for version in loop.registry.versions()}
+    total: dict[str, int] = {}
+    for done in deletion.deletions(loop.store):
+        for model, count in done.models.items():
+            # While it trained, a version was known by its run. Once it is made, it is known by both.
+            version = made_by.get(model, model) if made_by.get(model) not in done.models else model
+            if not version.startswith("run:"):
+                total[version] = total.get(version, 0) + count
+    return total

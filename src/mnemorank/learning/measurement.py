@@ -10,13 +10,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemorank.artefact import load_artefact
-from mnemorank.data.records import Example
+from mnemorank.artifact.resolve import load_artefact
+from mnemorank.data.examples import Example
 from mnemorank.errors import ScorerError
 from mnemorank.evaluation.baselines import Question
-from mnemorank.evaluation.measures import Judged, expected_calibration_error, measure, neutral_order, reliability
-from mnemorank.long_queries import score_by_the_end
-from mnemorank.model import Model, Scoring
+from mnemorank.evaluation.metrics import Judged, expected_calibration_error, measure, neutral_order, reliability
+from mnemorank.model.model import Model, Scoring, score_by_the_end
 from mnemorank.reranker import Reranker
 
 Floats = NDArray[np.float64]

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from mnemorank.learning.events import Event
-from mnemorank.learning.evidence import query_key
+from mnemorank.learning.mining.evidence import query_key
 from mnemorank.learning.signals import WHOLE_EVENT, Signal, merge
 
 Log = Iterable[tuple[Event, Sequence[Signal]]]

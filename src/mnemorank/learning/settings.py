@@ -10,12 +10,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from mnemorank._internal.config import read_table
 from mnemorank.errors import InputError
 from mnemorank.learning.gate import GateRules
-from mnemorank.learning.mining_rules import MiningRules
-from mnemorank.learning.privacy import Policy
+from mnemorank.learning.mining.rules import MiningRules
 from mnemorank.learning.schedule import Cron
-from mnemorank.training.tables import read_table
+from mnemorank.learning.store.redaction import Policy
 
 FILE = "learning.toml"
 
@@ -98,7 +98,7 @@ class Schedule:
 class Settings:
     """:param store: database URL; `events.db` in the folder by default.
     :param registry: folder of the versions; `registry` in the folder by default.
-    :param explore: the probability of swapping two neighbours of a ranking; see `mnemorank.learning.explore`.
+    :param explore: the probability of swapping two neighbours of a ranking; see `mnemorank.learning.exploration`.
     :param explore_seed: draws the same each time the server is started, for tests and simulations.
     :param shadow: a candidate that passed the gate is first scored beside live traffic, and promoted by hand.
     :param keep: versions that collection leaves.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import pairwise
 
-from mnemorank.words import STOPWORDS, stem, words
+from mnemorank.text.words import STOPWORDS, stem, words
 
 _READ = 16
 _LONGEST_SUBJECT = 8

@@ -6,19 +6,19 @@ from importlib import import_module
 from inspect import signature
 from typing import Any
 
-from mnemorank.artefact import Artefact
+from mnemorank.artifact.resolve import Artefact
 from mnemorank.errors import InputError, MissingExtraError
-from mnemorank.scorers.base import Passage, Scorer
+from mnemorank.scorers.protocol import Passage, Scorer
 
 __all__ = ["Passage", "Scorer", "open_scorer"]
 
 # Family of the manifest → module and class. A family's dependencies are imported only when it is used.
 _SCORERS = {
     "onnx": ("mnemorank.scorers.onnx", "OnnxScorer"),
-    "torch": ("mnemorank.scorers.torch", "TorchScorer"),
-    "lora": ("mnemorank.scorers.lora", "LoraScorer"),
-    "yes-no": ("mnemorank.scorers.yes_no", "YesNoScorer"),
-    "remote": ("mnemorank.scorers.remote", "RemoteScorer"),
+    "torch": ("mnemorank.scorers.torch.classifier", "TorchScorer"),
+    "lora": ("mnemorank.scorers.torch.lora", "LoraScorer"),
+    "yes-no": ("mnemorank.scorers.torch.causal_lm", "YesNoScorer"),
+    "remote": ("mnemorank.scorers.remote.scorer", "RemoteScorer"),
 }
 
 

@@ -8,16 +8,12 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import onnxruntime as ort
 
-from mnemorank.artefact import Artefact, read_json_object
+from mnemorank._internal.hardware import available_cores
+from mnemorank._internal.threads import Workers
+from mnemorank.artifact.resolve import Artefact, read_json_object
 from mnemorank.errors import ArtefactError, InputError, ScorerError
-from mnemorank.hardware import available_cores
-from mnemorank.scorers.base import Batch, Pair, Scores
-from mnemorank.scorers.batching import pack, pack_in_order
-from mnemorank.scorers.forwarding import PairwiseBase
-from mnemorank.scorers.inputs import Input, InputWriter
-from mnemorank.scorers.logits import one_score_a_row
-from mnemorank.scorers.tokens import load_tokenizer
-from mnemorank.scorers.workers import Workers
+from mnemorank.scorers.encoding import Input, InputWriter, load_tokenizer, one_score_a_row, pack, pack_in_order
+from mnemorank.scorers.protocol import Batch, Pair, PairwiseBase, Scores
 
 _KNOWN_INPUTS = {"input_ids", "attention_mask", "token_type_ids"}
 

@@ -11,18 +11,17 @@ from fastapi import FastAPI
 from fastapi.middleware.cors import CORSMiddleware
 
 from mnemorank._version import __version__
+from mnemorank.server.api import ROUTES
+from mnemorank.server.api.admin import Catalogue
 from mnemorank.server.auth import read_keys
-from mnemorank.server.catalogue import Catalogue
 from mnemorank.server.engine import Engine
-from mnemorank.server.error_bodies import ErrorWriter, install
-from mnemorank.server.events import EventLog
+from mnemorank.server.errors import ErrorWriter, install
+from mnemorank.server.event_log import EventLog
 from mnemorank.server.lifespan import lifespan
-from mnemorank.server.metrics import Metrics
 from mnemorank.server.middleware import BodyGuard, HostGuard, OriginGuard, RequestContext
-from mnemorank.server.routes import ROUTES
+from mnemorank.server.model_slot import ModelSlot, load_served
+from mnemorank.server.observability import Metrics, Tracing, open_tracing
 from mnemorank.server.settings import Settings
-from mnemorank.server.swap import ModelSlot, load_served
-from mnemorank.server.tracing import Tracing, open_tracing
 
 DESCRIPTION = """Rerank documents in the dialects of Cohere, Jina, Voyage, text-embeddings-inference, vLLM and infinity,
 and memories in mnemorank's own. Scores of the dialects are the model's calibrated relevance in [0, 1]."""
@@ -71,7 +70,7 @@ def create_app(
     state.engine = Engine(settings, state.slot, tracing)
     state.event_log = event_log if event_log is not None else _event_log(settings)
 
-    modules = [import_module(f"mnemorank.server.routes.{name}") for name in ROUTES]
+    modules = [import_module(f"mnemorank.server.api.{name}") for name in ROUTES]
     for module in modules:
         app.include_router(module.router)
     writers = _writers(modules)
@@ -92,7 +91,7 @@ def create_app(
 def _event_log(settings: Settings) -> EventLog | None:
     if settings.store is None:
         return None
-    from mnemorank.server.store_log import StoreLog
+    from mnemorank.server.event_log import StoreLog
 
     return StoreLog(settings.store)
 

@@ -11,8 +11,7 @@ import numpy as np
 
 from mnemorank.errors import ScorerError
 from mnemorank.scorers import Passage, Scorer
-from mnemorank.scorers.base import Pair, PairScorer, Scores
-from mnemorank.scorers.forwarding import ForwardingScorer
+from mnemorank.scorers.protocol import ForwardingScorer, Pair, PairScorer, Scores
 from mnemorank.server.errors import DeadlineError
 from mnemorank.server.fair_queue import FairQueue, Job, Share
 from mnemorank.server.ticket import Ticket, current_ticket

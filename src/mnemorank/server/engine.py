@@ -14,10 +14,10 @@ from typing import Any, Generic, TypeVar
 from fastapi import Request
 
 from mnemorank.server.errors import OverloadedError, Problem, RequestCancelledError
+from mnemorank.server.model_slot import ModelSlot, Served
+from mnemorank.server.observability import Tracing
 from mnemorank.server.settings import Settings
-from mnemorank.server.swap import ModelSlot, Served
 from mnemorank.server.ticket import Ticket, current_ticket
-from mnemorank.server.tracing import Tracing
 
 T = TypeVar("T")
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mnemorank.scorers.base import Pair, Scores
+from mnemorank.scorers.protocol import Pair, Scores
 from mnemorank.server.errors import OverloadedError
 
 

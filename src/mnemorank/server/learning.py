@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mnemorank.errors import MissingExtraError
-from mnemorank.server.events import RerankEvent
+from mnemorank.server.event_log import RerankEvent
 from mnemorank.server.settings import Settings
 
 if TYPE_CHECKING:
@@ -15,6 +15,13 @@ if TYPE_CHECKING:
     from mnemorank.learning.runs import Run
     from mnemorank.learning.schedule import Scheduler
     from mnemorank.learning.shadow import Shadow
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import TypeVar
+
+from mnemorank.server.errors import Problem
+from mnemorank.server.observability import log_failure, reason_of
 
 
 class Learning:
@@ -56,7 +63,7 @@ class LearningLog:
     """The event log of a server with a learning loop: the loop's store, and its shadow."""
 
     def __init__(self, learning: Learning) -> None:
-        from mnemorank.server.store_log import StoreLog
+        from mnemorank.server.event_log import StoreLog
 
         self.store = learning.loop.store
         self._log = StoreLog(self.store)
@@ -118,3 +125,22 @@ def _scheduler(loop: Loop) -> Scheduler | None:
         cron=Cron.parse(stated.cron) if stated.cron else None,
         after_examples=stated.after_examples,
     )
+
+
+logger = logging.getLogger(__name__)
+T = TypeVar("T")
+
+
+async def stored(work: Callable[[], T], outcome: str = "") -> T:
+    """Do the work in a thread.
+
+    :param outcome: what the caller should know if the store fails, such as `, and nothing was stored`.
+    """
+    from sqlalchemy.exc import SQLAlchemyError
+
+    try:
+        return await asyncio.to_thread(work)
+    except SQLAlchemyError as error:
+        log_failure(logger, "the event store failed", error)
+        message = f"the event store failed{outcome}: {reason_of(error)}"
+        raise Problem(503, "store_failed", message) from error

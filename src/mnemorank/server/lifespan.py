@@ -12,10 +12,10 @@ from pathlib import Path
 
 from fastapi import FastAPI
 
-from mnemorank.server.catalogue import Catalogue
+from mnemorank.server.api.admin import Catalogue
 from mnemorank.server.engine import Engine
 from mnemorank.server.errors import SwapError
-from mnemorank.server.swap import ModelSlot
+from mnemorank.server.model_slot import ModelSlot
 
 logger = logging.getLogger(__name__)
 

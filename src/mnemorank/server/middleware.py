@@ -15,12 +15,9 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mnemorank.server.auth import KeyRing, identify
-from mnemorank.server.error_bodies import ErrorWriter, as_problem, respond
-from mnemorank.server.errors import Problem
-from mnemorank.server.logs import log_failure
-from mnemorank.server.metrics import Metrics
+from mnemorank.server.errors import ErrorWriter, Problem, as_problem, respond
+from mnemorank.server.observability import Metrics, Tracing, log_failure
 from mnemorank.server.settings import Settings
-from mnemorank.server.tracing import Tracing
 
 logger = logging.getLogger("mnemorank.server.requests")
 

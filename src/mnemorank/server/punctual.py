@@ -6,9 +6,9 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 
-from mnemorank.model import Model
+from mnemorank.model.model import Model
 from mnemorank.scorers import Passage, Scorer
-from mnemorank.scorers.forwarding import ForwardingScorer
+from mnemorank.scorers.protocol import ForwardingScorer
 from mnemorank.server.errors import DeadlineError
 from mnemorank.server.ticket import Ticket, current_ticket
 

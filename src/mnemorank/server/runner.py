@@ -22,8 +22,7 @@ from fastapi.responses import JSONResponse
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from mnemorank.errors import InputError
-from mnemorank.server.error_bodies import write_native
-from mnemorank.server.errors import Problem
+from mnemorank.server.errors import Problem, write_native
 from mnemorank.server.settings import Settings
 
 logger = logging.getLogger(__name__)

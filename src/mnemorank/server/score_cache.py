@@ -11,8 +11,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from mnemorank.scorers import Passage, Scorer
-from mnemorank.scorers.base import Scores
-from mnemorank.scorers.forwarding import ForwardingScorer
+from mnemorank.scorers.protocol import ForwardingScorer, Scores
 from mnemorank.server.ticket import current_ticket
 
 

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 import numpy as np
 from fastapi import Request
 
-from mnemorank.memory import Memory
-from mnemorank.model import Model
-from mnemorank.ranking.calibrate import logit, model_odds, sigmoid
+from mnemorank.memory.memory import Memory
+from mnemorank.model.model import Model
+from mnemorank.ranking.calibration import logit, model_odds, sigmoid
 from mnemorank.server.engine import Answer, Engine
-from mnemorank.server.limits import check_documents, check_instruction, check_query
 from mnemorank.server.punctual import punctual
+from mnemorank.server.requests import check_documents, check_instruction, check_query
 from mnemorank.server.ticket import current_ticket
 
 _EMPTY_LOGIT = float(logit(np.zeros(1))[0])

@@ -8,7 +8,7 @@ from peft import LoraConfig, PeftModel, TaskType, get_peft_model
 from torch import nn
 
 from mnemorank.errors import InputError
-from mnemorank.training.base import Base
+from mnemorank.training.base_model import Base
 from mnemorank.training.recipe import Lora
 
 HEADS = ("score", "classifier", "classification_head", "lm_head")

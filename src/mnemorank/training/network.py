@@ -13,10 +13,9 @@ from sentence_transformers.base.modules import Module
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from mnemorank.artifact.templates import Template
 from mnemorank.errors import InputError
-from mnemorank.scorers.batching import pack
-from mnemorank.scorers.inputs import Input
-from mnemorank.templates import Template
+from mnemorank.scorers.encoding import Input, pack
 
 _CPU_CHUNK, _ACCELERATOR_CHUNK = 1024, 32768
 

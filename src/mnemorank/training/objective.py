@@ -9,14 +9,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from mnemorank._internal.config import read_table
 from mnemorank.data.distill import teacher_score
-from mnemorank.data.records import Candidate
+from mnemorank.data.examples import Candidate
 from mnemorank.errors import InputError
-from mnemorank.training.batches import DrawnList
 from mnemorank.training.losses import Loss, ScoredLists, TeacherOptions, losses
 from mnemorank.training.network import Network
 from mnemorank.training.recipe import LossTable
-from mnemorank.training.tables import read_table
+from mnemorank.training.sampling import DrawnList
 
 _RANKING = ("margin", "softmax", "lambda", "listnet", "margin-mse")
 

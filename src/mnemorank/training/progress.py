@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from types import FrameType
 from typing import Any
 
 from transformers import TrainerCallback
 
+from mnemorank.errors import MnemorankError
 from mnemorank.training.trainer import StageTrainer
 
 
@@ -93,3 +98,36 @@ class Reporting(TrainerCallback):
         """Seconds since the last mark, which is set anew."""
         before, self._marked = self._marked, time.monotonic()
         return self._marked - before
+
+
+class InterruptedTrainingError(MnemorankError):
+    """Training was asked to stop, and has saved where it stood."""
+
+
+class StopRequest:
+    def __init__(self) -> None:
+        self.is_set = False
+
+    def __call__(self) -> bool:
+        return self.is_set
+
+
+@contextmanager
+def stop_on_signals() -> Iterator[StopRequest]:
+    """Turn SIGINT and SIGTERM into a request, for the length of the block. Only the main thread can."""
+    request = StopRequest()
+    if threading.current_thread() is not threading.main_thread():
+        yield request
+        return
+
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        if request.is_set:
+            raise KeyboardInterrupt
+        request.is_set = True
+
+    previous = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield request
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)

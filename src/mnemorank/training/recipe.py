@@ -7,14 +7,14 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from mnemorank._internal.config import at_least, between, file_name, one_of, positive, read_table
+from mnemorank.artifact.formats import formats
+from mnemorank.artifact.manifest import CHECKS, Calibration, FirstStage, Windows
+from mnemorank.artifact.templates import templates
 from mnemorank.data.benchmarks import loaders
-from mnemorank.data.mixing import CONTRADICTIONS
-from mnemorank.data.negatives import Mining
+from mnemorank.data.hard_negatives import Mining
+from mnemorank.data.sources import CONTRADICTIONS
 from mnemorank.errors import InputError
-from mnemorank.formats import formats
-from mnemorank.manifest import CHECKS, Calibration, FirstStage, Windows
-from mnemorank.templates import templates
-from mnemorank.training.tables import at_least, between, file_name, one_of, positive, read_table
 
 KINDS = ("classifier", "yes-no")
 SCHEDULES = ("linear", "cosine", "constant", "hold")
@@ -32,7 +32,7 @@ class Source:
     :param cap: the most examples taken from it, drawn with the recipe's seed.
     :param split: `train` or `dev`: only that part of the file, split by group; None for all of it.
     :param dev_share: the share of groups that `dev` gets.
-    :param negatives: options for mining hard negatives from the file's own texts; see `mnemorank.data.negatives`.
+    :param negatives: options for mining hard negatives from the file's own texts; see `mnemorank.data.hard_negatives`.
     :param contradictions: where a question's memory is right in one place and wrong in another: `error`, or `drop` to
         leave it out where it is wrong.
     :param hidden: the share of tokens that the tokenizer's mask takes the place of, others each time, so that texts

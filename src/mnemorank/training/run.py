@@ -13,29 +13,26 @@ from typing import Any
 import numpy as np
 import torch
 
-from mnemorank.data.records import Example
+from mnemorank.artifact.manifest import Manifest
+from mnemorank.artifact.templates import templates
+from mnemorank.data.examples import Example
 from mnemorank.errors import InputError
-from mnemorank.manifest import Manifest
-from mnemorank.scorers.inputs import InputWriter
-from mnemorank.templates import templates
+from mnemorank.scorers.encoding import InputWriter
 from mnemorank.training.adapters import HEADS, add_lora
-from mnemorank.training.averaging import mix
-from mnemorank.training.base import Base, load_base
-from mnemorank.training.card import write_card
+from mnemorank.training.augmentation import Hiding
+from mnemorank.training.base_model import Base, load_base
 from mnemorank.training.checkpoints import put_weights, trainable, write_whole
-from mnemorank.training.examples import that_fit
-from mnemorank.training.hiding import Hiding
-from mnemorank.training.interruption import stop_on_signals
-from mnemorank.training.measuring import Floats, measure_bm25, measure_model, model_in_training
+from mnemorank.training.dataset import that_fit
+from mnemorank.training.evaluation import Floats, Results, calibrate, measure_bm25, measure_model, model_in_training
+from mnemorank.training.example_loading import check_data, check_dev, dev_examples
+from mnemorank.training.model_card import write_card
 from mnemorank.training.network import Network, build_network
 from mnemorank.training.objective import check_losses
-from mnemorank.training.optimizer import freeze, is_fresh
-from mnemorank.training.progress import Report, Say
-from mnemorank.training.quantization import Grid, convert
-from mnemorank.training.quantization import prepare as prepare_quantization
-from mnemorank.training.reading import check_data, check_dev, dev_examples
+from mnemorank.training.optimizer import freeze, is_fresh, mix
+from mnemorank.training.progress import Report, Say, stop_on_signals
+from mnemorank.training.qat import Grid, convert
+from mnemorank.training.qat import prepare as prepare_quantization
 from mnemorank.training.recipe import PipelineTable, Recipe
-from mnemorank.training.results import Results, calibrate
 from mnemorank.training.run_folder import Run, open_run
 from mnemorank.training.saving import draft_manifest, save_artefact
 from mnemorank.training.stages import Course, hidden_shares, run_stages

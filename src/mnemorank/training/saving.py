@@ -9,11 +9,11 @@ from typing import Any
 
 from safetensors.torch import save_file
 
-from mnemorank.manifest import MANIFEST, Manifest, write_manifest
+from mnemorank.artifact.manifest import MANIFEST, Manifest, write_manifest
 from mnemorank.training.adapters import merge
-from mnemorank.training.base import Base
+from mnemorank.training.base_model import Base
 from mnemorank.training.checkpoints import whole_folder
-from mnemorank.training.quantization import SCALES, Grid
+from mnemorank.training.qat import SCALES, Grid
 from mnemorank.training.quiet import quiet
 from mnemorank.training.recipe import Recipe
 

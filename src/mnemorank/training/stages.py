@@ -11,22 +11,21 @@ from typing import Any
 
 from transformers import TrainerCallback
 
-from mnemorank.data.records import Example
+from mnemorank.data.examples import Example
 from mnemorank.data.splits import find_leaks
-from mnemorank.model import Model
-from mnemorank.scorers.inputs import InputWriter
-from mnemorank.training.batches import Batches, Draws
+from mnemorank.model.model import Model
+from mnemorank.scorers.encoding import InputWriter
+from mnemorank.training.augmentation import NoisyFeatures
 from mnemorank.training.checkpoints import load_weights, save_weights, trainable, write_whole
-from mnemorank.training.examples import ReadyData, prepare, that_fit
-from mnemorank.training.feature_noise import NoisyFeatures
-from mnemorank.training.interruption import InterruptedTrainingError, StopRequest
-from mnemorank.training.measuring import measure_model
+from mnemorank.training.dataset import ReadyData, prepare, that_fit
+from mnemorank.training.evaluation import measure_model
+from mnemorank.training.example_loading import stage_examples
 from mnemorank.training.network import Network
 from mnemorank.training.objective import ranks_only
-from mnemorank.training.progress import Report, Reporting, Say
-from mnemorank.training.reading import stage_examples
+from mnemorank.training.progress import InterruptedTrainingError, Report, Reporting, Say, StopRequest
 from mnemorank.training.recipe import Recipe, Stage
 from mnemorank.training.run_folder import Clock
+from mnemorank.training.sampling import Batches, Draws
 from mnemorank.training.trainer import StageTrainer
 
 

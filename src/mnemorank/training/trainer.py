@@ -19,8 +19,6 @@ from torch.utils.data import DataLoader
 from transformers import PrinterCallback, TrainerCallback, TrainerState
 
 from mnemorank.errors import MnemorankError
-from mnemorank.training.averaging import RunningAverage
-from mnemorank.training.batches import Batches, DrawnList, Draws
 from mnemorank.training.checkpoints import (
     checkpoints,
     keep_last,
@@ -32,8 +30,9 @@ from mnemorank.training.checkpoints import (
 )
 from mnemorank.training.network import Network
 from mnemorank.training.objective import Objective
-from mnemorank.training.optimizer import parameter_groups, rate_schedule
+from mnemorank.training.optimizer import RunningAverage, parameter_groups, rate_schedule
 from mnemorank.training.recipe import Recipe, Stage
+from mnemorank.training.sampling import Batches, DrawnList, Draws
 
 WEIGHTS, AVERAGE, STANDING = "weights.safetensors", "average.safetensors", "standing.json"
 BEST = "best.safetensors"

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from mnemorank.data.benchmarks.base import Loader, loaders
-from mnemorank.data.records import Candidate, Example, text_of
+from mnemorank._internal.jsonio import open_text, read_json_lines
+from mnemorank.data.benchmarks.loader import Loader, loaders
+from mnemorank.data.examples import Candidate, Example, text_of
 from mnemorank.errors import InputError
-from mnemorank.files import open_text, read_json_lines
-from mnemorank.memory import Memory
+from mnemorank.memory.memory import Memory
 
 POOL = 100
 Qrels = dict[str, dict[str, float]]
@@ -114,7 +114,7 @@ def _number(text: str, where: str) -> float:
 
 
 def _bm25_run(queries: Mapping[str, str], corpus: Mapping[str, Memory]) -> Run:
-    from mnemorank.evaluation.baselines.bm25 import search
+    from mnemorank.evaluation.baselines import search
 
     names = list(corpus)
     # One more, which may be the query itself.

@@ -7,11 +7,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from mnemorank.data.benchmarks.base import Loader, labelled, loaders
-from mnemorank.data.records import Example, optional_text, text_of
+from mnemorank._internal.jsonio import read_json_records
+from mnemorank.data.benchmarks.loader import Loader, labelled, loaders
+from mnemorank.data.examples import Example, optional_text, text_of
 from mnemorank.errors import InputError
-from mnemorank.files import read_json_records
-from mnemorank.memory import Memory
+from mnemorank.memory.memory import Memory
 
 
 def read(path: Path, source: str) -> Iterator[Example]:

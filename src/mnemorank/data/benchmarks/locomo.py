@@ -8,12 +8,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from mnemorank.data.benchmarks.base import Loader, field, labelled, loaders, objects
-from mnemorank.data.records import Example, text_of
+from mnemorank._internal.jsonio import read_json_records
+from mnemorank.data.benchmarks.loader import Loader, field, labelled, loaders, objects
+from mnemorank.data.examples import Example, text_of
 from mnemorank.errors import InputError
-from mnemorank.files import read_json_records
-from mnemorank.memory import Memory
-from mnemorank.moment import Moment
+from mnemorank.memory.memory import Memory
+from mnemorank.memory.moment import Moment
 
 CATEGORIES = {1: "multi-hop", 2: "temporal", 3: "open-domain", 4: "single-hop", 5: "adversarial"}
 _SESSION = re.compile(r"session_(\d+)")

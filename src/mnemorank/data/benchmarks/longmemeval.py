@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from mnemorank.data.benchmarks.base import Loader, field, labelled, loaders
-from mnemorank.data.records import Candidate, Example, text_of
+from mnemorank._internal.jsonio import read_json_records
+from mnemorank.data.benchmarks.loader import Loader, field, labelled, loaders
+from mnemorank.data.examples import Candidate, Example, text_of
 from mnemorank.errors import InputError
-from mnemorank.files import read_json_records
-from mnemorank.memory import Memory
-from mnemorank.moment import Moment
+from mnemorank.memory.memory import Memory
+from mnemorank.memory.moment import Moment
 
 _DATE = re.compile(r"(\d{4})/(\d{2})/(\d{2})(?: \(\w+\))?(?: (\d{1,2}:\d{2}))?")
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from mnemorank.data.benchmarks.base import Loader, field, labelled, loaders, objects
-from mnemorank.data.records import Example, text_of
-from mnemorank.files import read_json_records
-from mnemorank.memory import Memory
+from mnemorank._internal.jsonio import read_json_records
+from mnemorank.data.benchmarks.loader import Loader, field, labelled, loaders, objects
+from mnemorank.data.examples import Example, text_of
+from mnemorank.memory.memory import Memory
 
 
 def read(path: Path) -> Iterator[Example]:

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mnemorank.data.benchmarks.base import Loader, field, labelled, loaders, objects
-from mnemorank.data.records import Example, text_of
+from mnemorank._internal.jsonio import read_json
+from mnemorank.data.benchmarks.loader import Loader, field, labelled, loaders, objects
+from mnemorank.data.examples import Example, text_of
 from mnemorank.errors import InputError
-from mnemorank.files import read_json
-from mnemorank.memory import Memory
+from mnemorank.memory.memory import Memory
 
 # A paragraph longer than this is a whole document (CUAD's contracts), and is cut into its clauses.
 LONGEST_PARAGRAPH = 6000

@@ -6,9 +6,9 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-from mnemorank.data.benchmarks.base import Loader, labelled, loaders
-from mnemorank.data.records import Example, Triplet, question_group, read_triplets
-from mnemorank.memory import Memory
+from mnemorank.data.benchmarks.loader import Loader, labelled, loaders
+from mnemorank.data.examples import Example, Triplet, question_group, read_triplets
+from mnemorank.memory.memory import Memory
 
 
 def read(path: Path) -> Iterator[Example]:

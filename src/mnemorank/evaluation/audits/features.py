@@ -7,9 +7,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from mnemorank.artefact import Artefact, load_artefact
-from mnemorank.data.records import Example
-from mnemorank.evaluation.audits.base import (
+from mnemorank.artifact.formats import format_memory
+from mnemorank.artifact.hop_features import feature_prefix
+from mnemorank.artifact.resolve import Artefact, load_artefact
+from mnemorank.artifact.templates import Rendered, Template, templates
+from mnemorank.data.examples import Example
+from mnemorank.evaluation.audits.protocol import (
     Audit,
     Finding,
     Floats,
@@ -22,12 +25,9 @@ from mnemorank.evaluation.audits.base import (
     scorer_of,
     shown,
 )
-from mnemorank.evaluation.measures import Judged, measure, neutral_order
-from mnemorank.features import feature_prefix
-from mnemorank.formats import format_memory
-from mnemorank.model import Model
+from mnemorank.evaluation.metrics import Judged, measure, neutral_order
+from mnemorank.model.model import Model
 from mnemorank.scorers import open_scorer
-from mnemorank.templates import Rendered, Template, templates
 
 WARN, FAIL = 0.05, 0.15
 _OWN, _LENT, _NONE = "features", "features-lent", "features-none"

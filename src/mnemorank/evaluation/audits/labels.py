@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemorank.data.records import Example
-from mnemorank.evaluation.audits.base import (
+from mnemorank.data.examples import Example
+from mnemorank.evaluation.audits.protocol import (
     Audit,
     Finding,
     Floats,
@@ -19,7 +19,7 @@ from mnemorank.evaluation.audits.base import (
     scorer_of,
     shown,
 )
-from mnemorank.ranking.lexical import bm25
+from mnemorank.text.bm25 import bm25
 
 WARN, FAIL = 0.03, 0.08
 COMPETENT = 0.6

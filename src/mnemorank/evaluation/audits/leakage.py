@@ -6,9 +6,9 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 
-from mnemorank.data.records import Example
-from mnemorank.evaluation.audits.base import Audit, Finding, Material, audits, relevant, shown
-from mnemorank.words import terms, words
+from mnemorank.data.examples import Example
+from mnemorank.evaluation.audits.protocol import Audit, Finding, Material, audits, relevant, shown
+from mnemorank.text.words import terms, words
 
 QUERY_ALIKE, TEXT_ALIKE = 0.8, 0.7
 SHINGLE = 4

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemorank.evaluation.audits.base import (
+from mnemorank._internal.arrays import mean_ranks
+from mnemorank.evaluation.audits.protocol import (
     Audit,
     Finding,
     Material,
@@ -17,8 +18,7 @@ from mnemorank.evaluation.audits.base import (
     scorer_of,
     shown,
 )
-from mnemorank.model import Model
-from mnemorank.ranking.ranks import mean_ranks
+from mnemorank.model.model import Model
 
 Floats = NDArray[np.float64]
 

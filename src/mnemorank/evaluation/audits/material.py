@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from mnemorank._internal.jsonio import read_json_lines, read_json_records
 from mnemorank.data.benchmarks import Loader
-from mnemorank.data.records import Example, read_graded, read_lists, read_triplets, triplet_examples
+from mnemorank.data.examples import Example, read_graded, read_lists, read_triplets, triplet_examples
 from mnemorank.errors import InputError
-from mnemorank.files import read_json_lines, read_json_records
 
 _OURS = ("positive", "candidates", "label")
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemorank.data.records import Example
-from mnemorank.evaluation.audits.base import (
+from mnemorank.data.examples import Example
+from mnemorank.evaluation.audits.metadata_features import columns, common_types, names
+from mnemorank.evaluation.audits.protocol import (
     Audit,
     Finding,
     Material,
@@ -19,10 +21,8 @@ from mnemorank.evaluation.audits.base import (
     right_over_wrong,
     shown,
 )
-from mnemorank.evaluation.audits.groups import fold_of_examples
-from mnemorank.evaluation.audits.metadata_features import columns, common_types, names
 from mnemorank.evaluation.significance import interval
-from mnemorank.ranking.calibrate import sigmoid
+from mnemorank.ranking.calibration import sigmoid
 
 Floats = NDArray[np.float64]
 
@@ -128,3 +128,26 @@ def _giveaways(examples: Sequence[Example], values: Floats, most: int = 3) -> li
 
 
 audits.add(Audit("metadata-only", "dates, type, length, position, feature tokens without the text", run))
+
+
+def fold_of_examples(examples: Sequence[Example], folds: int, *, by_memory: bool = False) -> list[int]:
+    """The fold of each example; examples of one group, and those that share a query, are in the same fold.
+
+    :param by_memory: also keep those together that share a memory (mirrored triplets); lists over a common pool would
+        then all be one group.
+    """
+    parents: dict[str, str] = {}
+
+    def root(key: str) -> str:
+        while parents.setdefault(key, key) != key:
+            key = parents[key]
+        return key
+
+    for example in examples:
+        own = f"query {example.query}"
+        keys = [f"group {example.group}"] if example.group else []
+        keys += [f"memory {memory.text}" for memory in example.memories] if by_memory else []
+        for key in keys:
+            parents[root(key)] = root(own)
+    roots = [root(f"query {example.query}") for example in examples]
+    return [zlib.crc32(own.encode(errors="surrogatepass")) % folds for own in roots]

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemorank.data.records import Example
-from mnemorank.features import ROLES, features_of
-from mnemorank.memory import Memory
-from mnemorank.moment import Moment
-from mnemorank.ranking.ranks import mean_ranks
+from mnemorank._internal.arrays import mean_ranks
+from mnemorank.artifact.hop_features import ROLES, features_of
+from mnemorank.data.examples import Example
+from mnemorank.memory.memory import Memory
+from mnemorank.memory.moment import Moment
 
 Floats = NDArray[np.float64]
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from mnemorank.data.records import Candidate, Example
-from mnemorank.evaluation.audits.base import (
+from mnemorank.data.examples import Candidate, Example
+from mnemorank.evaluation.audits.protocol import (
     Audit,
     Finding,
     Material,
@@ -20,7 +20,7 @@ from mnemorank.evaluation.audits.base import (
     shown,
     with_candidates,
 )
-from mnemorank.memory import Memory
+from mnemorank.memory.memory import Memory
 
 ORDER_MAY_CHANGE = 0.005
 WARN, FAIL = 0.05, 0.15

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from mnemorank.artefact import Artefact, load_artefact
+from mnemorank.artifact.resolve import Artefact, load_artefact
+from mnemorank.artifact.templates import Rendered, Template, templates
 from mnemorank.errors import MnemorankError
-from mnemorank.evaluation.audits.base import Audit, Finding, Material, accuracy, audits, judged, no_model, scorer_of
-from mnemorank.model import Model
+from mnemorank.evaluation.audits.protocol import Audit, Finding, Material, accuracy, audits, judged, no_model, scorer_of
+from mnemorank.model.model import Model
 from mnemorank.scorers import open_scorer
-from mnemorank.templates import Rendered, Template, templates
 
 DIFFERENT = 0.02
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from mnemorank.evaluation.benchmark import Asked, Evaluation
 from mnemorank.evaluation.cache import Outcome
-from mnemorank.evaluation.run import Asked, Evaluation
 
 MOST = 250
 

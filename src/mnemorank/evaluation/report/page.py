@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mnemorank._version import __version__
-from mnemorank.evaluation.report import svg
+from mnemorank.evaluation.benchmark import Evaluation
+from mnemorank.evaluation.report import charts as svg
 from mnemorank.evaluation.report.failures import failures
-from mnemorank.evaluation.run import Evaluation
 from mnemorank.evaluation.summary import Figures, Summary
 
 Floats = NDArray[np.float64]

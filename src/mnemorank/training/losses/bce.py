@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
-from mnemorank.training.losses.base import Loss, ScoredLists, losses
-from mnemorank.training.tables import at_least
+from mnemorank._internal.config import at_least
+from mnemorank.training.losses.protocol import Loss, ScoredLists, losses
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
-from mnemorank.training.losses.base import Loss, ScoredLists, TeacherOptions, losses, nothing
-from mnemorank.training.tables import positive
+from mnemorank._internal.config import positive
+from mnemorank.training.losses.protocol import Loss, ScoredLists, TeacherOptions, losses, nothing
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,8 @@ from sentence_transformers.cross_encoder.losses import LambdaLoss
 from sentence_transformers.cross_encoder.losses.lambda_loss import NDCGLoss2PPScheme
 from torch import Tensor
 
-from mnemorank.training.losses.base import Loss, ScoredLists, losses
-from mnemorank.training.losses.scored import Scored
-from mnemorank.training.tables import at_least, positive
+from mnemorank._internal.config import at_least, positive
+from mnemorank.training.losses.protocol import Loss, Scored, ScoredLists, losses
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from sentence_transformers.cross_encoder.losses import ListNetLoss
 from torch import Tensor
 
-from mnemorank.training.losses.base import Loss, NoOptions, ScoredLists, losses
-from mnemorank.training.losses.scored import Scored
+from mnemorank.training.losses.protocol import Loss, NoOptions, Scored, ScoredLists, losses
 
 
 def _compute(batch: ScoredLists, options: NoOptions) -> Tensor:

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
-from mnemorank.training.losses.base import Loss, ScoredLists, losses, nothing, preferences
+from mnemorank.training.losses.protocol import Loss, ScoredLists, losses, nothing, preferences
 
 
 @dataclass(frozen=True, slots=True)

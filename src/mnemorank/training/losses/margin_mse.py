@@ -5,8 +5,7 @@ from __future__ import annotations
 from sentence_transformers.cross_encoder.losses import MarginMSELoss
 from torch import Tensor
 
-from mnemorank.training.losses.base import Loss, ScoredLists, TeacherOptions, losses, nothing, preferences
-from mnemorank.training.losses.scored import Scored
+from mnemorank.training.losses.protocol import Loss, Scored, ScoredLists, TeacherOptions, losses, nothing, preferences
 
 
 def _compute(batch: ScoredLists, options: TeacherOptions) -> Tensor:

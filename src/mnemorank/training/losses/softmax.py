@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
-from mnemorank.training.losses.base import Loss, NoOptions, ScoredLists, losses, nothing
+from mnemorank.training.losses.protocol import Loss, NoOptions, ScoredLists, losses, nothing
 
 
 def _compute(batch: ScoredLists, options: NoOptions) -> Tensor:

@@ -1,0 +1,227 @@
+"""The manifest: all that is known about how to call a model, and its checked reading and writing."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+from mnemorank.artifact.formats import formats
+from mnemorank.artifact.templates import templates
+from mnemorank.errors import ArtefactError
+
+MANIFEST = "mnemorank.json"
+SCHEMA = 1
+FAMILIES = ("onnx", "torch", "lora", "yes-no", "remote")
+DEFAULT_MAX_LENGTH = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """relevance = sigmoid(scale · logit + bias): Platt's, or a temperature with no bias. Monotone since scale > 0."""
+
+    scale: float = 1.0
+    bias: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class FirstStage:
+    """How much the retriever's score counts: log-odds added per standard deviation above the pool's mean.
+
+    :param in_part: the weight for memories of which the model read only some windows, since the first stage saw them
+        whole; None for the same.
+    :param long_query: where the first stage is BM25, the number of the query's terms from which on it counts less;
+        None for never.
+    """
+
+    weight: float = 0.0
+    method: str = "score"
+    in_part: float | None = None
+    long_query: int | None = None
+
+    def weight_for(self, share_in_part: float) -> float:
+        """:param share_in_part: of the pool's memories, those read in windows."""
+        in_part = self.weight if self.in_part is None else self.in_part
+        return self.weight + share_in_part * (in_part - self.weight)
+
+
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """How memories longer than the model's input are read.
+
+    :param tokens: the longest window, None for all that the input holds.
+    :param overlap: the share of a window repeated in the next.
+    :param most: windows scored per memory, the best by BM25. Of a chat turns of the user take the place of all but one.
+    """
+
+    tokens: int | None = None
+    overlap: float = 0.2
+    most: int = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """All that is known about how to call a model. See docs/artefact.md for each field.
+
+    :param link_weight: log-odds for a memory whose subject the best candidates, or whose heading the query names.
+    :param occasion_weight: log-odds for each log-odds by which others of the same day stand above the pool.
+    :param asked_time_weight: log-odds for a memory of the time that the query names.
+    :param closer_weight: the share that the best excerpt of a leading long memory has in its log-odds.
+    :param abstain_below: calibrated relevance under which the best candidate counts as "nothing relevant".
+    :param files: SHA-256 of each file of the artefact.
+    """
+
+    name: str
+    version: str = "0"
+    family: str = "onnx"
+    format: str = "plain"
+    template: str = "pair"
+    instruction: str | None = None
+    score_kind: str = "logit"
+    max_length: int = DEFAULT_MAX_LENGTH
+    calibration: Calibration = Calibration()
+    first_stage: FirstStage = FirstStage()
+    windows: Windows = Windows()
+    link_weight: float = 0.0
+    occasion_weight: float = 0.0
+    asked_time_weight: float = 0.0
+    closer_weight: float = 0.0
+    abstain_below: float = 0.0
+    quantization: str = "none"
+    base: str | None = None
+    recipe: Mapping[str, Any] | None = None
+    evaluation: Mapping[str, Any] = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict)
+
+    def to_json(self) -> str:
+        return json.dumps({"schema": SCHEMA, **asdict(self)}, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def read_manifest(path: Path) -> Manifest:
+    """Read and check `mnemorank.json`; every error names the file and the field."""
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise ArtefactError(f"{path}: cannot be read as JSON: {error}") from None
+    if not isinstance(data, dict):
+        raise ArtefactError(f"{path}: expected a JSON object, got {type(data).__name__}")
+    schema = data.pop("schema", None)
+    if not isinstance(schema, int) or isinstance(schema, bool) or schema < 1:
+        raise ArtefactError(f"{path}: schema: expected {SCHEMA}, got {schema!r}")
+    if schema > SCHEMA:
+        raise ArtefactError(f"{path}: schema {schema} is newer than this mnemorank reads ({SCHEMA}); upgrade mnemorank")
+    return _checked(data, path)
+
+
+def write_manifest(folder: Path, manifest: Manifest, artefact_files: list[str]) -> Manifest:
+    """Write the manifest with the hashes of the artefact's files; replaces an older one atomically."""
+    hashed = replace(manifest, files={name: sha256(folder / name) for name in sorted(artefact_files)})
+    partial = folder / (MANIFEST + ".partial")
+    partial.write_text(hashed.to_json(), encoding="utf-8")
+    os.replace(partial, folder / MANIFEST)
+    return hashed
+
+
+def sha256(path: Path) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _number(low: float, high: float, above: bool = False) -> Callable[[object], bool]:
+    def check(value: object) -> bool:
+        fits = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+        return fits and (low < value if above else low <= value) and value <= high  # type: ignore[operator]
+
+    return check
+
+
+def _text(value: object) -> bool:
+    return isinstance(value, str) and value != ""
+
+
+def _maybe_text(value: object) -> bool:
+    return value is None or isinstance(value, str)
+
+
+def _mapping(value: object) -> bool:
+    return isinstance(value, dict) and all(isinstance(key, str) for key in value)
+
+
+def _hashes(value: object) -> bool:
+    return _mapping(value) and all(
+        isinstance(digest, str) and len(digest) == 64 and not Path(name).is_absolute() and ".." not in Path(name).parts
+        for name, digest in value.items()  # type: ignore[attr-defined]
+    )
+
+
+def _count(low: int) -> Callable[[object], bool]:
+    return lambda value: isinstance(value, int) and not isinstance(value, bool) and value >= low
+
+
+CHECKS: dict[str, tuple[str, Callable[[object], bool]]] = {
+    "name": ("a name", _text),
+    "version": ("a version string", _text),
+    "family": (f"one of {', '.join(FAMILIES)}", lambda value: value in FAMILIES),
+    "format": (f"one of {', '.join(formats)}", lambda value: value in formats),
+    "template": (f"one of {', '.join(templates)}", lambda value: value in templates),
+    "instruction": ("a string or null", _maybe_text),
+    "score_kind": ("logit or probability", lambda value: value in ("logit", "probability")),
+    "max_length": ("a whole number from 8", _count(8)),
+    "calibration.scale": ("a number above 0", _number(0, 1e6, above=True)),
+    "calibration.bias": ("a number", _number(-1e6, 1e6)),
+    "first_stage.weight": ("a number from 0", _number(0, 1e3)),
+    "first_stage.method": ("score or rank", lambda value: value in ("score", "rank")),
+    "first_stage.in_part": ("a number from 0, or null", lambda value: value is None or _number(0, 1e3)(value)),
+    "first_stage.long_query": ("a whole number from 1, or null", lambda value: value is None or _count(1)(value)),
+    "windows.tokens": ("a whole number from 8, or null", lambda value: value is None or _count(8)(value)),
+    "windows.overlap": ("a number from 0 to 0.9", _number(0, 0.9)),
+    "windows.most": ("a whole number from 1", _count(1)),
+    "link_weight": ("a number from 0", _number(0, 1e3)),
+    "occasion_weight": ("a number from 0 to 1", _number(0, 1)),
+    "asked_time_weight": ("a number from 0", _number(0, 1e3)),
+    "closer_weight": ("a number from 0 to 1", _number(0, 1)),
+    "abstain_below": ("a number from 0 to 1", _number(0, 1)),
+    "quantization": ("a word", _text),
+    "base": ("a string or null", _maybe_text),
+    "recipe": ("an object or null", lambda value: value is None or _mapping(value)),
+    "evaluation": ("an object", _mapping),
+    "files": ("an object of file name to SHA-256, inside the folder", _hashes),
+}
+_PARTS = {"calibration": Calibration, "first_stage": FirstStage, "windows": Windows}
+
+
+def _checked(data: dict[str, Any], path: Path) -> Manifest:
+    if "name" not in data:
+        raise ArtefactError(f"{path}: name: is required")
+    arguments: dict[str, Any] = {}
+    for key, value in data.items():
+        if key in _PARTS:
+            arguments[key] = _checked_part(key, value, path)
+        else:
+            arguments[key] = _checked_value(key, value, path)
+    return Manifest(**arguments)
+
+
+def _checked_part(key: str, value: object, path: Path) -> object:
+    if not isinstance(value, dict):
+        raise ArtefactError(f"{path}: {key}: expected an object, got {value!r:.60}")
+    return _PARTS[key](**{name: _checked_value(f"{key}.{name}", part, path) for name, part in value.items()})
+
+
+def _checked_value(key: str, value: object, path: Path) -> object:
+    if key not in CHECKS:
+        known = ", ".join(f.name for f in fields(Manifest))
+        raise ArtefactError(f"{path}: {key}: unknown field; there are: {known}")
+    expected, check = CHECKS[key]
+    try:
+        fits = check(value)
+    except TypeError:  # an unhashable value where a name is expected
+        fits = False
+    if not fits:
+        raise ArtefactError(f"{path}: {key}: expected {expected}, got {value!r:.60}")
+    return value

@@ -1,1 +1,0 @@
-"""Baselines, by name."""

@@ -1,0 +1,77 @@
+"""Pairs to compare graphs on, and to find their ranges by, where no data of one's own is given."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from mnemorank.data.examples import Candidate, Example, read_triplets
+from mnemorank.data.sources import shipped
+from mnemorank.memory.memory import Memory
+
+# Of our dated training triplets one in so many tells ranges; so many texts make a long one.
+_EVERY, _JOINED = 100, 8
+_QUESTIONS = (
+    "Where does Ruby work now?",
+    "What database does the billing service use?",
+    "When did we visit the lighthouse?",
+    "Which medicine does my father take?",
+    "How do I restart the staging cluster after a failed deploy?",
+    "What did Tom think of the second draft?",
+)
+_MEMORIES: tuple[dict[str, str], ...] = (
+    {"text": "Ruby moved to the harbour office of Ellery & Sons.", "occurred_start": "2024-02-01", "type": "world"},
+    {
+        "text": "Ruby worked at the library in Kestrel Street.",
+        "occurred_start": "2019-05-01",
+        "occurred_end": "2024-01-31",
+        "type": "world",
+    },
+    {
+        "text": "The billing service was migrated from MySQL to PostgreSQL 16.",
+        "occurred_start": "2025-03",
+        "type": "event",
+    },
+    {"text": "The search service keeps its index in SQLite files, one for each tenant, and rebuilds them at night."},
+    {
+        "text": "We walked to the lighthouse in the rain, and the keeper let the children climb all 140 steps.",
+        "occurred_start": "2023-08-14",
+        "occurred_end": "2023-08-14",
+        "type": "event",
+    },
+    {"text": "The lighthouse on the box of matches is the one at Portland Head.", "type": "observation"},
+    {"text": "Father takes 5 mg of bisoprolol in the morning.", "occurred_start": "2022-11-20", "type": "world"},
+    {"text": "The vet gave the dog a medicine against ticks.", "occurred_start": "2025-06-02", "type": "event"},
+    {
+        "text": "Runbook: drain the nodes, roll back the last release, then run the restart job for staging. Wait for "
+        "all health checks to pass before traffic is let in again, and write the time into the incident channel.",
+        "context": "Operations",
+    },
+    {"text": "Staging shares its cluster with the demo environment since the move.", "occurred_start": "2024"},
+    {
+        "text": "Tom found the second draft clearer, but wants chapter three cut.",
+        "occurred_start": "2025-01-09",
+    },
+    {
+        "text": "Tom has not read the first draft: he was on parental leave.",
+        "occurred_start": "2024-10",
+        "type": "event",
+    },
+)
+
+
+def sample_examples() -> list[Example]:
+    """Every question with every memory. They have no labels: they compare scores, not quality."""
+    candidates = tuple(Candidate(Memory.of(record), 0.0) for record in _MEMORIES)
+    return [Example(str(i), question, candidates, source="sample") for i, question in enumerate(_QUESTIONS)]
+
+
+def calibration_examples() -> Iterator[Example]:
+    """Real questions with their memories, and with several of them as one long text: ranges taken from a few short
+    texts are too narrow for others."""
+    drawn = list(read_triplets(shipped("train")))[::_EVERY]
+    for i, triplet in enumerate(drawn):
+        texts = [each.positive.text for each in drawn[i : i + _JOINED]]
+        long = replace(triplet.positive, text=" ".join(texts))
+        memories = (triplet.positive, triplet.negative, long)
+        yield Example(str(i), triplet.query, tuple(Candidate(memory, 0.0) for memory in memories), source="dated")

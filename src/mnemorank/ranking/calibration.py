@@ -1,0 +1,76 @@
+"""From raw scores to calibrated probabilities."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mnemorank.artifact.manifest import Calibration, Manifest
+
+Floats = NDArray[np.float64]
+
+
+def log_sigmoid(x: Floats) -> Floats:
+    """The logarithm of the sigmoid, which tells numbers apart whose sigmoid is 1."""
+    return np.minimum(x, 0.0) - np.log1p(np.exp(-np.abs(x)))
+
+
+def sigmoid(logits: Floats) -> Floats:
+    """Logistic function without overflow; NaN stays NaN."""
+    logits = np.asarray(logits, dtype=np.float64)
+    small = np.exp(-np.abs(logits))
+    return np.asarray(np.where(logits >= 0, 1 / (1 + small), small / (1 + small)), dtype=np.float64)
+
+
+def logit(probabilities: Floats) -> Floats:
+    """Inverse of `sigmoid`; 0 and 1 are moved inside by 1e-12 so that they stay finite."""
+    inside = np.clip(np.asarray(probabilities, dtype=np.float64), 1e-12, 1 - 1e-12)
+    return np.asarray(np.log(inside) - np.log1p(-inside), dtype=np.float64)
+
+
+def log_odds(raw: Floats, kind: str, calibration: Calibration) -> Floats:
+    """Calibrated log-odds of relevance. Strictly monotone in `raw`; NaN (not scored) stays NaN.
+
+    :param kind: what the model gives, `logit` or `probability`.
+    """
+    logits = logit(raw) if kind == "probability" else np.asarray(raw, dtype=np.float64)
+    return np.asarray(calibration.scale * logits + calibration.bias, dtype=np.float64)
+
+
+def model_odds(raw: Floats, manifest: Manifest) -> Floats:
+    """Log-odds of a model's raw scores, calibrated as its manifest says."""
+    return log_odds(raw, manifest.score_kind, manifest.calibration)
+
+
+def fit_platt(logits: Floats, labels: Floats, steps: int = 100) -> Calibration:
+    """Fit scale and bias by Newton's method with halved steps on the logistic loss, with Platt's smoothed targets.
+
+    :param labels: 0 to 1. The scale is kept above 0, so that calibration never turns a ranking around.
+    """
+    logits, labels = np.asarray(logits, dtype=np.float64), np.asarray(labels, dtype=np.float64)
+    if logits.shape != labels.shape or logits.ndim != 1 or not len(logits):
+        raise ValueError(f"expected as many labels as scores, got {logits.shape} scores and {labels.shape} labels")
+    positive = labels.sum()
+    high, low = (positive + 1) / (positive + 2), 1 / (len(labels) - positive + 2)
+    targets = low + labels * (high - low)
+    # On standardized scores and with the step halved until the loss falls, Newton's method cannot run away.
+    middle, spread = float(logits.mean()), max(float(logits.std()), 1e-12)
+    design = np.stack([(logits - middle) / spread, np.ones_like(logits)], axis=1)
+
+    def loss(at: Floats) -> float:
+        margin = design @ at
+        return float((np.logaddexp(0, margin) - targets * margin).sum())
+
+    weights = np.array([0.0, 0.0])
+    for _ in range(steps):
+        predicted = sigmoid(design @ weights)
+        gradient = design.T @ (predicted - targets)
+        curvature = design.T @ (design * (predicted * (1 - predicted))[:, None]) + 1e-9 * np.eye(2)
+        step = np.linalg.solve(curvature, gradient)
+        while loss(weights - step) > loss(weights) and np.abs(step).max() > 1e-10:
+            step = step / 2
+        weights = weights - step
+        if np.abs(step).max() < 1e-10:
+            break
+    scale = max(float(weights[0]) / spread, 1e-3)
+    return Calibration(scale=scale, bias=float(weights[1]) - scale * middle)

@@ -1,0 +1,110 @@
+"""Causal language models that answer yes or no (R3, Qwen3-Reranker; mxbai and Gemma variants are templates)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from tokenizers import Tokenizer
+from transformers import AutoModelForCausalLM
+
+from mnemorank.artifact.resolve import Artefact
+from mnemorank.artifact.templates import templates
+from mnemorank.errors import ArtefactError
+from mnemorank.ranking.calibration import sigmoid
+from mnemorank.scorers.protocol import Scores
+from mnemorank.scorers.torch.base import Feed, TorchBase, accepted
+from mnemorank.scorers.torch.loading import Tokenizing, adapter_base, load_network, load_tokenizing
+
+_INPUTS = ("input_ids", "attention_mask", "position_ids")
+
+
+class YesNoScorer(TorchBase):
+    """A language model whose next token after the prompt is the judgement.
+
+    Only the last position's logits are computed, and of those only the two answers'. The score is the probability of
+    yes against no, or their difference in logits, as the manifest's `score_kind` says. A folder with a LoRA adapter is
+    worked into its base.
+
+    :param base: for an adapter, the base model's folder or hub name.
+    :param options: see `TorchBase`.
+    """
+
+    padding = "left"
+
+    def __init__(self, artefact: Artefact, *, base: str | None = None, **options: Any) -> None:
+        self._network: Any = None
+        self._base = base or artefact.manifest.base
+        self._is_probability = artefact.manifest.score_kind == "probability"
+        self.missing_weights: tuple[str, ...] = ()
+        super().__init__(artefact, **options)
+
+    def _load(self, artefact: Artefact) -> Tokenizing:
+        answers = templates[artefact.manifest.template].answers
+        if answers is None:
+            raise ArtefactError(
+                f"{artefact.path}: template {artefact.manifest.template!r} asks for no answer; a language model needs "
+                f"one of {', '.join(name for name in templates if templates[name].answers)}"
+            )
+        if (artefact.path / "adapter_config.json").is_file():
+            from mnemorank.scorers.torch.lora import add_adapter
+
+            base = adapter_base(artefact.path, self._base)
+            tokenizing = load_tokenizing(artefact.path, base)
+            loaded = load_network(AutoModelForCausalLM, base, self.device, self.dtype)
+            network = add_adapter(loaded.network, artefact.path, "default").merge_and_unload()
+        else:
+            tokenizing = load_tokenizing(artefact.path)
+            loaded = load_network(AutoModelForCausalLM, artefact.path, self.device, self.dtype)
+            network = loaded.network
+        self.missing_weights = loaded.missing
+        no, yes = answers
+        self.answer_ids = tuple(
+            answer_id(tokenizing.tokenizer, word, artefact) for word in (no, yes) if word is not None
+        )
+        self._network = keep_answers(network, self.answer_ids)
+        self._inputs = accepted(self._network, *_INPUTS)
+        # Few models lack it; those project every position, onto the answers alone.
+        self._only_last = dict.fromkeys(accepted(self._network, "logits_to_keep"), 1)
+        return tokenizing
+
+    def _forward(self, feed: Feed) -> Scores:
+        given = {name: feed[name] for name in self._inputs}
+        logits = self._network(**given, **self._only_last, use_cache=False).logits[:, -1, :]
+        values = logits.float().cpu().numpy().astype(np.float64)
+        judged = values[:, 1] - values[:, 0] if values.shape[1] == 2 else values[:, 0]
+        return sigmoid(judged) if self._is_probability else judged
+
+    def _unload(self) -> None:
+        self._network = None
+
+
+def keep_answers(network: Any, answer_ids: tuple[int, ...]) -> Any:
+    """Cut the output layer down to the answers' rows; whatever the model does to its logits it still does."""
+    head = network.get_output_embeddings()
+    rows = torch.tensor(answer_ids, device=head.weight.device)
+    bias = getattr(head, "bias", None)
+    small = torch.nn.Linear(
+        head.weight.shape[1], len(rows), bias=bias is not None, device=head.weight.device, dtype=head.weight.dtype
+    )
+    with torch.no_grad():
+        small.weight.copy_(head.weight[rows])
+        if bias is not None:
+            small.bias.copy_(bias[rows])
+    network.set_output_embeddings(small.requires_grad_(False))
+    return network
+
+
+def answer_id(tokenizer: Tokenizer, word: str, artefact: Artefact) -> int:
+    """The one token that an answer is."""
+    whole = tokenizer.token_to_id(word)
+    if whole is not None:
+        return int(whole)
+    ids = tokenizer.encode(word, add_special_tokens=False).ids
+    if len(ids) == 1:
+        return int(ids[0])
+    raise ArtefactError(
+        f"{artefact.path}: the answer {word!r} is {len(ids)} tokens of the model's tokenizer, not one; the template "
+        f"{artefact.manifest.template!r} is not this model's"
+    )

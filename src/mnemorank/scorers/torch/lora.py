@@ -1,0 +1,148 @@
+"""LoRA adapters on a sequence classifier (R1). Adapters of one base share it in memory, and each call takes its own."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from itertools import count
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from peft import PeftModel
+from transformers import AutoModelForSequenceClassification
+
+from mnemorank._internal.jsonio import read_json
+from mnemorank.artifact.resolve import Artefact
+from mnemorank.errors import ArtefactError
+from mnemorank.scorers.protocol import Scores
+from mnemorank.scorers.torch.base import Feed
+from mnemorank.scorers.torch.classifier import TorchScorer, check_labels
+from mnemorank.scorers.torch.loading import Loaded, Tokenizing, adapter_base, load_network, load_tokenizing
+
+
+class LoraScorer(TorchScorer):
+    """An adapter folder with its base.
+
+    :param base: the base model's folder or hub name; by default the manifest's, else the one in `adapter_config.json`.
+    :param merge: work the adapter into a copy of the base of its own: faster, but no base is shared.
+    :param options: see `TorchBase`.
+    """
+
+    def __init__(self, artefact: Artefact, *, base: str | None = None, merge: bool = False, **options: Any) -> None:
+        self._stated_base = base or artefact.manifest.base
+        self._merge = merge
+        self._shared: SharedBase | None = None
+        self._adapter = ""
+        super().__init__(artefact, **options)
+        if self._shared is not None:
+            self._lock = self._shared.lock  # one batch at a time on the base, whichever adapter it is for
+
+    def _load(self, artefact: Artefact) -> Tokenizing:
+        base = adapter_base(artefact.path, self._stated_base)
+        tokenizing = load_tokenizing(artefact.path, base)
+        if self._merge:
+            loaded = _load_base(base, self.device, self.dtype)
+            network = add_adapter(loaded.network, artefact.path, "default").merge_and_unload()
+            self._adopt(network, tokenizing, artefact)
+        else:
+            self._shared = SharedBase.of(base, self.device, self.dtype)
+            loaded = self._shared.loaded
+            check_labels(loaded.network, artefact)
+            self._adapter = self._shared.add(artefact.path)
+            self._adopt(self._shared.network, tokenizing, artefact)
+        saved = _trained_whole(artefact.path)
+        self.missing_weights = tuple(name for name in loaded.missing if name.split(".")[0] not in saved)
+        return tokenizing
+
+    def _forward(self, feed: Feed) -> Scores:
+        if self._shared is not None:
+            self._shared.network.set_adapter(self._adapter)
+        return super()._forward(feed)
+
+    def _unload(self) -> None:
+        super()._unload()
+        if self._shared is not None:
+            self._shared.remove(self._adapter)
+            self._shared = None
+
+
+class SharedBase:
+    """A base network in memory with the adapters that are loaded on it. It goes when its last scorer does."""
+
+    _open: ClassVar[weakref.WeakValueDictionary[tuple[Path, str, torch.dtype], SharedBase]] = (
+        weakref.WeakValueDictionary()
+    )
+    _opening = threading.Lock()
+
+    def __init__(self, folder: Path, device: torch.device, dtype: torch.dtype) -> None:
+        self.loaded = _load_base(folder, device, dtype)
+        self.lock = threading.Lock()
+        self._network: Any = None
+        self._names = (f"adapter_{number}" for number in count())
+        self._adapters: set[str] = set()
+
+    @classmethod
+    def of(cls, folder: Path, device: torch.device, dtype: torch.dtype) -> SharedBase:
+        key = (folder.resolve(), str(device), dtype)
+        with cls._opening:
+            found = cls._open.get(key)
+            if found is None:
+                found = cls._open[key] = cls(folder, device, dtype)
+            return found
+
+    @property
+    def network(self) -> Any:
+        return self._network
+
+    @property
+    def adapters(self) -> int:
+        return len(self._adapters)
+
+    def add(self, folder: Path) -> str:
+        """Load an adapter beside the others; returns its name on this base."""
+        with self.lock:
+            name = next(self._names)
+            if self._network is None:
+                self._network = add_adapter(self.loaded.network, folder, name)
+            else:
+                self._add_beside(folder, name)
+            self._adapters.add(name)
+            return name
+
+    def remove(self, name: str) -> None:
+        """Called with the lock held. The last adapter goes with the base."""
+        self._adapters.discard(name)
+        if self._adapters:
+            self._network.set_adapter(next(iter(self._adapters)))  # peft may not be left with the deleted one active
+            self._network.delete_adapter(name)
+
+    def _add_beside(self, folder: Path, name: str) -> None:
+        try:
+            self._network.load_adapter(str(folder), adapter_name=name, is_trainable=False)
+            self._network.eval()
+        except Exception as error:
+            if name in self._network.peft_config:  # it got half way
+                self.remove(name)
+            raise _unusable(folder, error) from error
+
+
+def add_adapter(network: Any, folder: Path, name: str) -> Any:
+    try:
+        return PeftModel.from_pretrained(network, str(folder), adapter_name=name, is_trainable=False).eval()
+    except Exception as error:  # peft raises ValueError, RuntimeError, KeyError, SafetensorError, …
+        raise _unusable(folder, error) from error
+
+
+def _unusable(folder: Path, error: Exception) -> ArtefactError:
+    reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+    return ArtefactError(f"{folder}: the adapter cannot be loaded on its base: {reason}")
+
+
+def _load_base(folder: Path, device: torch.device, dtype: torch.dtype) -> Loaded:
+    return load_network(AutoModelForSequenceClassification, folder, device, dtype, num_labels=1)
+
+
+def _trained_whole(folder: Path) -> frozenset[str]:
+    """The modules that the adapter brings whole, such as the head."""
+    return frozenset(read_json(folder / "adapter_config.json").get("modules_to_save") or ())

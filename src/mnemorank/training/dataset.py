@@ -1,0 +1,177 @@
+"""From examples to lists a model can read: formatted, tokenized, long memories by their best window, and checked."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from mnemorank.artifact.formats import format_memory
+from mnemorank.data.distill import teacher_score
+from mnemorank.data.examples import Candidate, Example
+from mnemorank.data.label_conflicts import LabelsSeen
+from mnemorank.errors import InputError
+from mnemorank.model.model import Model
+from mnemorank.scorers.encoding import InputWriter
+from mnemorank.scorers.protocol import Passage
+
+
+@dataclass(frozen=True, slots=True)
+class ReadyList:
+    """An example with its candidates ready for the model.
+
+    :param teacher: a teacher's logits (`teacher_score` in a memory's metadata), NaN where there is none.
+    :param weights: how much each label counts.
+    """
+
+    id: str
+    source: str
+    query: str
+    passages: tuple[Passage, ...]
+    labels: tuple[float, ...]
+    teacher: tuple[float, ...]
+    weights: tuple[float, ...]
+
+    @property
+    def length(self) -> float:
+        return sum(passage.length for passage in self.passages) / len(self.passages)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadyData:
+    """:param windowed: candidates that were too long and are read by their best window.
+    :param dropped: lists that cannot teach a ranking: nothing in them differs in label.
+    """
+
+    lists: tuple[ReadyList, ...]
+    windowed: int = 0
+    dropped: int = 0
+
+
+def prepare(examples: Sequence[Example], model: Model, *, ranking: bool) -> ReadyData:
+    """Make examples ready, reading memories exactly as the model will at inference.
+
+    :param ranking: drop lists in which all labels are equal; for losses that look at single pairs they are of use.
+    """
+    if not examples:
+        raise InputError("data: there is no example to train on; the files are empty or their caps leave nothing")
+    check_labels(examples, model.manifest.format)
+    reader = replace(model, manifest=replace(model.manifest, windows=replace(model.manifest.windows, most=1)))
+    lists: list[ReadyList] = []
+    windowed = dropped = 0
+    for example in examples:
+        ready, cut = _ready(example, reader)
+        windowed += cut
+        if teaches(ready.labels, ranking=ranking):
+            lists.append(ready)
+        else:
+            dropped += 1
+    check_teaching([ready.labels for ready in lists])
+    return ReadyData(tuple(lists), windowed, dropped)
+
+
+def teaches(labels: Sequence[float], *, ranking: bool) -> bool:
+    """Whether a list of such labels has something to teach."""
+    return len(set(labels)) > 1 if ranking else len(labels) > 0
+
+
+def check_teaching(lists: Sequence[Sequence[float]]) -> None:
+    """Stop where the labels of all lists leave nothing to learn."""
+    if not lists:
+        raise InputError("data: no example has both a relevant and an irrelevant candidate; there is nothing to learn")
+    if not any(label > 0 for labels in lists for label in labels):
+        raise InputError("data: every label is 0; there is nothing to learn")
+
+
+def that_fit(examples: Sequence[Example], writer: InputWriter, say: Callable[[str], None], what: str) -> list[Example]:
+    """The examples whose questions leave room for a memory; how many do not is said.
+
+    :param what: what errors and messages call the examples.
+    """
+    fitting = [example for example in examples if _fits(example.query, writer)]
+    left_out = len(examples) - len(fitting)
+    if left_out and not fitting:
+        raise InputError(
+            f"{what}: no question leaves room for a memory in {writer.max_length} tokens: model.max_length"
+        )
+    if left_out:
+        say(f"{what}: left out {left_out} of {len(examples)}, questions too long for max_length {writer.max_length}")
+    return fitting
+
+
+def _fits(query: str, writer: InputWriter) -> bool:
+    try:
+        writer.room(query)
+    except InputError:
+        return False
+    return True
+
+
+def without_contradictions(examples: Sequence[Example], format_name: str, sources: Collection[str]) -> list[Example]:
+    """The examples, those of the sources without what they call wrong and any calls right, as the model reads it."""
+    if not sources:
+        return list(examples)
+
+    def read(example: Example, candidate: Candidate) -> tuple[str, str]:
+        return example.query, format_memory(candidate.memory, format_name)
+
+    right = {read(e, candidate) for e in examples for candidate in e.candidates if candidate.label == 1}
+    kept: list[Example] = []
+    for example in examples:
+        if example.source in sources:
+            own = tuple(c for c in example.candidates if c.label > 0 or read(example, c) not in right)
+            # The positions that `pairs` names hold only where nothing was left out.
+            example = example if len(own) == len(example.candidates) else replace(example, candidates=own, pairs=())
+        kept.append(example)
+    return [example for example in kept if example.candidates]
+
+
+def check_labels(examples: Iterable[Example], format_name: str) -> None:
+    """Stop at a pair that is labelled relevant in one place and irrelevant in another, as the model would read it."""
+    seen = LabelsSeen()
+    for example in examples:
+        for candidate in example.candidates:
+            text = format_memory(candidate.memory, format_name)
+            contrary = seen.contrary((example.query, text), candidate.label, _where(example))
+            if contrary is not None:
+                label, where = contrary
+                raise InputError(
+                    f"data: contradictory labels for one pair: query {example.query!r:.80}, text {text!r:.80} is "
+                    f"labelled {label:g} in {where} and {candidate.label:g} in {_where(example)}; mend the data, or "
+                    'leave it out where it is wrong with contradictions = "drop" for that source'
+                )
+
+
+def _ready(example: Example, model: Model) -> tuple[ReadyList, int]:
+    try:
+        readings = model.readings(example.query, example.memories)
+    except InputError as error:
+        raise InputError(f"data: {_where(example)}: {error}") from None
+    first: dict[int, Passage] = {}
+    windowed = 0
+    for reading in readings:
+        if reading.owner not in first:
+            first[reading.owner] = reading.passage
+            windowed += reading.window is not None
+    chosen = [(first[i], candidate) for i, candidate in enumerate(example.candidates) if i in first]
+    return (
+        ReadyList(
+            example.id,
+            example.source or "",
+            example.query,
+            tuple(passage for passage, _ in chosen),
+            tuple(candidate.label for _, candidate in chosen),
+            tuple(_teacher_score(candidate) for _, candidate in chosen),
+            tuple(candidate.weight for _, candidate in chosen),
+        ),
+        windowed,
+    )
+
+
+def _teacher_score(candidate: Candidate) -> float:
+    score = teacher_score(candidate)
+    return math.nan if score is None else score
+
+
+def _where(example: Example) -> str:
+    return f"{example.source or 'example'} {example.id}"

@@ -1,0 +1,182 @@
+from __future__ import annotations
+
+import json
+from collections import Counter
+
+import pytest
+
+from mnemorank.data.sources import Source, load_mix, read_examples
+from mnemorank.errors import InputError
+
+
+def write(path, records):
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    return path
+
+
+@pytest.fixture
+def lists(tmp_path):
+    records = [
+        {
+            "query": f"q{i}",
+            "group": f"g{i // 2}",
+            "candidates": [{"text": f"right {i}", "label": 1}, {"text": "x", "label": 0}],
+        }
+        for i in range(40)
+    ]
+    return write(tmp_path / "lists.jsonl", records)
+
+
+@pytest.fixture
+def triplets(tmp_path):
+    records = [{"query": f"t{i}", "positive": {"text": "yes"}, "negative": {"text": "no"}} for i in range(10)]
+    return write(tmp_path / "triplets.jsonl", records)
+
+
+def test_formats_are_recognised_and_sources_named(lists, triplets, tmp_path):
+    graded = write(
+        tmp_path / "graded.jsonl", [{"query": "q", "text": "a", "label": 0.4}, {"query": "q", "text": "b", "label": 1}]
+    )
+    mixed = load_mix([{"path": lists}, {"path": triplets, "name": "memex"}, {"path": str(graded)}], seed=1)
+    assert Counter(example.source for example in mixed) == {"lists.jsonl": 40, "memex": 10, "graded.jsonl": 1}
+    assert mixed[-1].labels == [0.4, 1.0]
+
+
+def test_caps_and_weights_are_drawn_with_the_seed(lists):
+    def ids(seed, **options):
+        return [example.query for example in load_mix([{"path": lists, **options}], seed)]
+
+    assert len(ids(1, cap=7)) == 7
+    assert ids(1, cap=7) == ids(1, cap=7)
+    assert ids(1, cap=7) != ids(2, cap=7)
+    assert Counter(ids(1, weight=2)) == {f"q{i}": 2 for i in range(40)}
+    assert len(ids(1, weight=0.5)) == len(set(ids(1, weight=0.5))) == 20
+    halves = Counter(ids(1, weight=1.25))
+    assert sorted(halves.values()) == [1] * 30 + [2] * 10
+    assert len(ids(1, cap=10, weight=3)) == 30
+
+
+def test_splits_of_a_source_share_no_group(lists):
+    train, dev = (load_mix([Source(lists, split=part, dev_share=0.3)], 1) for part in ("train", "dev"))
+    assert len(train) + len(dev) == 40
+    assert {e.group for e in train}.isdisjoint({e.group for e in dev})
+    with pytest.raises(InputError, match="split 'dev' is empty"):
+        load_mix([Source(lists, split="dev", dev_share=1e-9)], 1)
+
+
+@pytest.mark.parametrize("format", ["lists", "triplets", "graded"])
+def test_a_question_without_a_group_is_on_one_side_however_it_is_written(tmp_path, format):
+    def fields(text):
+        if format == "triplets":
+            return {"positive": text, "negative": "wrong"}
+        return {"text": text, "label": 1} if format == "graded" else {"candidates": [{"text": text, "label": 1}]}
+
+    rows = [
+        {"query": query, **fields(f"right {i}")}
+        for i in range(40)
+        for query in (f"Where is number {i}?", f"where is  number {i}")
+    ]
+    path = write(tmp_path / "rows.jsonl", rows)
+    train, dev = (load_mix([Source(path, split=part, dev_share=0.3)], 1) for part in ("train", "dev"))
+    assert {e.memories[0].text for e in train}.isdisjoint({e.memories[0].text for e in dev})
+
+
+def test_a_cap_does_not_hide_what_is_right(tmp_path):
+    rows = [
+        {"query": "q", "candidates": [{"text": "first answer here", "label": 1}]},
+        {"query": "q", "candidates": [{"text": "second thing there", "label": 1}]},
+        {"query": "p", "candidates": [{"text": "second thing there", "label": 0}, {"text": "else", "label": 1}]},
+    ]
+    path = write(tmp_path / "lists.jsonl", rows)
+    for seed in range(12):
+        for example in load_mix([{"path": path, "cap": 2, "negatives": {"count": 4}}], seed):
+            wrong = {candidate.memory.text for candidate in example.candidates if candidate.label == 0}
+            assert example.query == "p" or wrong <= {"else"}
+
+
+def test_negatives_are_mined_where_asked(lists):
+    mixed = load_mix([{"path": lists, "negatives": {"count": 3}}], seed=1)
+    assert all(len(example.candidates) == 5 for example in mixed)
+    with pytest.raises(InputError, match=r"lists\.jsonl: negatives: howmany: unknown option"):
+        load_mix([{"path": lists, "negatives": {"howmany": 3}}], seed=1)
+
+
+@pytest.mark.parametrize(
+    ("record", "message"),
+    [
+        ({"query": "", "candidates": [{"text": "a", "label": 1}]}, r"bad\.jsonl:2: query"),
+        ({"query": "q", "candidates": []}, r"bad\.jsonl:2: candidates"),
+        ({"query": "q", "candidates": [{"text": "a", "label": 2}]}, r"bad\.jsonl:2: candidate 0: label"),
+        ({"query": "q", "candidates": [{"text": "a", "label": "yes"}]}, r"bad\.jsonl:2: candidate 0: label"),
+        ({"query": "q", "candidates": ["a"]}, r"bad\.jsonl:2: candidate 0"),
+        (
+            {"query": "q", "candidates": [{"text": "a", "label": 1, "occurred_start": "soon"}]},
+            r"bad\.jsonl:2: candidate 0: occurred_start",
+        ),
+    ],
+)
+def test_bad_records_are_named_by_file_and_line(tmp_path, record, message):
+    good = {"query": "q0", "candidates": [{"text": "a", "label": 1}]}
+    path = write(tmp_path / "bad.jsonl", [good, record])
+    with pytest.raises(InputError, match=message):
+        list(read_examples(path))
+
+
+def test_contradictions_are_named(tmp_path):
+    rows = [
+        {"query": "q", "text": "a", "label": 1},
+        {"query": "p", "text": "a", "label": 0},
+        {"query": "q", "text": "a", "label": 0},
+    ]
+    with pytest.raises(InputError, match=r"graded\.jsonl: .*'q'.*'a' is labelled both 0 and 1"):
+        list(read_examples(write(tmp_path / "graded.jsonl", rows)))
+    triplets = [
+        {"query": "q", "positive": {"text": "a"}, "negative": {"text": "b"}},
+        {"query": "q", "positive": {"text": "b"}, "negative": {"text": "c"}},
+    ]
+    with pytest.raises(InputError, match="contradicts example 0"):
+        list(read_examples(write(tmp_path / "triplets.jsonl", triplets)))
+    dated = [
+        {
+            "query": "q",
+            "positive": {"text": "a", "occurred_start": "2024"},
+            "negative": {"text": "a", "occurred_start": "2020"},
+        }
+    ]
+    assert len(list(read_examples(write(tmp_path / "dated.jsonl", dated)))) == 1
+
+
+@pytest.mark.parametrize("labels", [(0.5, 1, 0), (0.5, 0, 1), (0, 0.5, 1), (1, 0.5, 0)])
+def test_a_grade_between_them_does_not_hide_a_contradiction(tmp_path, labels):
+    rows = [{"query": "q", "candidates": [{"text": "a", "label": label}]} for label in labels]
+    with pytest.raises(InputError, match=r"example 2: contradicts example [01]: .*both 0 and 1"):
+        list(read_examples(write(tmp_path / "lists.jsonl", rows)))
+    assert len(list(read_examples(write(tmp_path / "lists.jsonl", rows[:1] * 3)))) == 3
+
+
+def test_contradictions_can_be_dropped_where_they_are_wrong(tmp_path):
+    rows = [
+        {"query": "q", "candidates": [{"text": "a", "label": 1}, {"text": "b", "label": 0}]},
+        {"query": "q", "candidates": [{"text": "b", "label": 1}, {"text": "a", "label": 0}, {"text": "c", "label": 0}]},
+        {"query": "p", "candidates": [{"text": "c", "label": 1}, {"text": "a", "label": 0}]},
+    ]
+    path = write(tmp_path / "lists.jsonl", rows)
+    examples = load_mix([{"path": path, "contradictions": "drop"}], 1)
+    assert [[memory.text for memory in example.memories] for example in examples] == [["a"], ["b", "c"], ["c", "a"]]
+    with pytest.raises(InputError, match="contradictions: expected error or drop, got 'maybe'"):
+        load_mix([{"path": path, "contradictions": "maybe"}], 1)
+
+
+def test_empty_and_unknown_files_are_named(tmp_path):
+    empty = write(tmp_path / "empty.jsonl", [])
+    with pytest.raises(InputError, match=r"empty\.jsonl: holds no example"):
+        load_mix([{"path": empty}], 1)
+    strange = write(tmp_path / "strange.jsonl", [{"question": "q"}])
+    with pytest.raises(InputError, match=r"strange\.jsonl:1: is neither"):
+        load_mix([{"path": strange}], 1)
+    with pytest.raises(InputError, match="unknown task 'nosuch'"):
+        load_mix([{"path": strange, "format": "nosuch"}], 1)
+    with pytest.raises(InputError, match="wieght: unknown key"):
+        load_mix([{"path": strange, "wieght": 2}], 1)
+    with pytest.raises(InputError, match="weight"):
+        load_mix([{"path": strange, "weight": 0}], 1)

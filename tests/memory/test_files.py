@@ -1,0 +1,109 @@
+import gzip
+import io
+
+import pytest
+
+from mnemorank import InputError, Moment
+from mnemorank._internal.jsonio import read_json_lines
+from mnemorank.memory.files import load_memories
+
+LINES = '{"text": "a", "occurred_start": "2024"}\n\n{"text": "b"}\n'
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("m.jsonl", LINES),
+        ("m.json", '[{"text": "a", "occurred_start": "2024"}, {"text": "b"}]'),
+        ("m.csv", "text,occurred_start\na,2024\nb,\n"),
+        ("m.txt", LINES),
+        ("m", "\ufefftext,occurred_start\na,2024\nb,\n"),
+    ],
+)
+def test_the_three_kinds(tmp_path, name, content):
+    (tmp_path / name).write_text(content, encoding="utf-8")
+    first, second = load_memories(tmp_path / name)
+    assert (first.text, first.occurred_start, second.text) == ("a", Moment(2024), "b")
+
+
+def test_gz_and_standard_input(tmp_path, monkeypatch):
+    with gzip.open(tmp_path / "m.jsonl.gz", "wt") as stream:
+        stream.write(LINES)
+    assert len(load_memories(tmp_path / "m.jsonl.gz")) == 2
+    monkeypatch.setattr("sys.stdin", io.StringIO(LINES))
+    assert len(load_memories("-")) == 2
+
+
+def test_csv_with_quotes_and_line_breaks(tmp_path):
+    (tmp_path / "m.csv").write_text('body,entities\n"a, ""b""\nc","x, y"\n')
+    (memory,) = load_memories(tmp_path / "m.csv", field="body")
+    assert memory.text == 'a, "b"\nc'
+    assert memory.entities == ("x", "y")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "named"),
+    [
+        ("m.jsonl", '{"text": "a"}\n{"text": \n', "m.jsonl:2"),
+        ("m.jsonl", '{"text": "a"}\n{"text": 5}\n', "m.jsonl:2: text"),
+        ("m.jsonl", '{"text": "a", "occurred_start": "x"}', "m.jsonl:1: occurred_start"),
+        ("m.json", '{"text": "a"}x', "m.json"),
+        ("m.json", '["a", 5]', "memory 1"),
+        ("m.json", "[", "m.json:1"),
+        ("m.csv", "text,b\na\n", "m.csv:2"),
+        ("m.csv", "title\na\n", "m.csv:2.*title"),
+        ("m.csv", 'text\n"a\n', "CSV"),
+        ("m.csv", "text,text\na,b\n", "twice"),
+        ("m.csv", "text\n", "header and rows"),
+        ("m", "5", "JSON Lines"),
+        ("m.jsonl", '{"text": "a", "x": ' + "9" * 5000 + "}", "m.jsonl:1"),
+        ("m.jsonl", "[" * 20_000, "m.jsonl:1"),
+    ],
+)
+def test_errors_name_file_and_line(tmp_path, name, content, named):
+    (tmp_path / name).write_text(content)
+    with pytest.raises(InputError, match=named):
+        load_memories(tmp_path / name)
+
+
+def test_files_that_cannot_be_read(tmp_path):
+    with pytest.raises(InputError, match="No such file"):
+        load_memories(tmp_path / "none.jsonl")
+    (tmp_path / "b.jsonl").write_bytes(b"\xff\xfe\xfa")
+    with pytest.raises(InputError, match="UTF-8"):
+        load_memories(tmp_path / "b.jsonl")
+
+
+def test_csv_keeps_odd_line_breaks_and_long_texts(tmp_path):
+    (tmp_path / "m.csv").write_text("text\nhello\x0cworld\u2028again\n" + "x" * 200_000 + "\n", encoding="utf-8")
+    assert [len(m.text) for m in load_memories(tmp_path / "m.csv")] == [17, 200_000]
+
+
+def test_csv_with_a_quoted_header_is_told_from_json_lines(tmp_path, monkeypatch):
+    content = '"text","occurred_start"\n"a","2024"\n'
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content.encode())))
+    (memory,) = load_memories("-")
+    assert (memory.text, memory.occurred_start) == ("a", Moment(2024))
+
+
+def test_standard_input_is_utf_8_whatever_the_terminal_is(monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO('{"text": "Zoë"}'.encode()), encoding="cp1252"))
+    assert load_memories("-")[0].text == "Zoë"
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b'{"text": "Zo\xeb"}'), encoding="cp1252"))
+    with pytest.raises(InputError, match="standard input: cannot be read as UTF-8"):
+        load_memories("-")
+
+
+def test_a_damaged_file_is_told(tmp_path):
+    whole = gzip.compress(b'{"text": "Ruby works at Aurora"}\n' * 400)
+    (tmp_path / "m.jsonl.gz").write_bytes(whole[:20] + b"\xff" * 20 + whole[40:])
+    with pytest.raises(InputError, match=r"m\.jsonl\.gz: cannot be read"):
+        load_memories(tmp_path / "m.jsonl.gz")
+    with pytest.raises(InputError, match=r"m\.jsonl\.gz.*: cannot be read"):
+        list(read_json_lines(tmp_path / "m.jsonl.gz"))
+
+
+def test_an_endless_number_is_told(tmp_path):
+    (tmp_path / "m.jsonl").write_text('{"text": "a"}\n{"text": "b", "n": ' + "1" * 5000 + "}\n")
+    with pytest.raises(InputError, match=r"m\.jsonl:2: not usable JSON"):
+        list(read_json_lines(tmp_path / "m.jsonl"))

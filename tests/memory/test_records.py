@@ -1,0 +1,252 @@
+"""Records as real stores give them: odd values, hits, rows, documents."""
+
+import sqlite3
+from collections import namedtuple
+from datetime import UTC, datetime
+from decimal import Decimal
+from enum import Enum
+from types import SimpleNamespace
+from uuid import UUID
+
+import numpy as np
+import pytest
+
+from mnemorank import InputError, Memory, Moment
+from mnemorank.memory.memory import read_memories
+
+AT = datetime(2024, 3, 5, 10, tzinfo=UTC)
+
+
+class ObjectId:
+    def __str__(self):
+        return "65f0c0ffee"
+
+
+class Kind(Enum):
+    WORLD = "world"
+
+
+@pytest.mark.parametrize(
+    ("given", "field", "value"),
+    [
+        ({"id": UUID(int=7)}, "id", str(UUID(int=7))),
+        ({"_id": ObjectId()}, "id", "65f0c0ffee"),
+        ({"id": np.int64(7)}, "id", "7"),
+        ({"uuid": "e1"}, "id", "e1"),
+        ({"created_at": 1709632800}, "mentioned_at", Moment.parse(AT)),
+        ({"timestamp": 1709632800000}, "mentioned_at", Moment.parse(AT)),
+        ({"timestamp": "1709632800"}, "mentioned_at", Moment.parse(AT)),
+        ({"valid_at": AT}, "occurred_start", Moment.parse(AT)),
+        ({"confidence": 95}, "confidence", 95.0),
+        ({"confidence": "high"}, "metadata", {"confidence": "high"}),
+        ({"entities": [{"name": "Ann"}, {"text": "Bob"}, {"entity": "Cy"}]}, "entities", ("Ann", "Bob", "Cy")),
+        ({"entities": np.array(["Ann", "Bob"])}, "entities", ("Ann", "Bob")),
+        ({"entities": {"Bob", "Ann"}}, "entities", ("Ann", "Bob")),
+        ({"context": ["work", "Berlin"]}, "context", "work, Berlin"),
+        ({"context": []}, "context", None),
+        ({"type": Kind.WORLD}, "type", "world"),
+        ({"score": Decimal("0.25")}, "first_stage_score", 0.25),
+        ({"score": np.float32(0.25)}, "first_stage_score", 0.25),
+        ({"_score": 11.5}, "first_stage_score", 11.5),
+        ({"distance": 0.2}, "first_stage_score", -0.2),
+        ({"_distance": 0.2}, "first_stage_score", -0.2),
+        ({"distance": 0.2, "score": 0.8}, "first_stage_score", 0.8),
+        ({"trust": float("nan"), "proof_count": float("nan")}, "trust", None),
+        ({"trust": "nan", "proof_count": "nan"}, "trust", None),
+        ({"trust": Decimal("NaN"), "proof_count": "NaN"}, "proof_count", None),
+        ({"occurred_end": float("nan"), "occurred_start": 2024}, "occurred_start", Moment(2024)),
+        ({"occurred_end": np.datetime64("NaT"), "type": float("nan")}, "occurred_end", None),
+        ({"metadata": None}, "metadata", {}),
+    ],
+)  # fmt: skip
+def test_values_of_real_stores(given, field, value):
+    problems = []
+    assert getattr(Memory.of({"text": "a", **given}, report=problems.append), field) == value
+    assert not problems
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ({"id": ["a", "b"]}, "id: expected an id, got list"),
+        ({"entities": [{"label": "PERSON"}]}, "entities: expected a list of names or of dicts with a `name`"),
+        ({"context": {"a": 1}}, "context: expected a string, got dict"),
+        ({"distance": "far"}, "distance: expected a number"),
+        ({"document": {"body": "b"}, "text": None}, 'document: expected a string, got dict; .*field="document.text"'),
+    ],
+)
+def test_what_cannot_be_read_is_named(given, named):
+    with pytest.raises(InputError, match=f"memory 0: {named}"):
+        read_memories([{"text": "a", **given}])
+
+
+HIT = {"id": 7, "score": 0.9}
+FOUND = {"text": "Ruby works at Aurora", "created_at": "2024-03", "type": "world", "key": "job", "id": "inner"}
+
+
+@pytest.mark.parametrize("holder", ["metadata", "payload", "_source", "properties", "entity", "fields"])
+@pytest.mark.parametrize("shape", [dict, lambda hit: SimpleNamespace(**hit, vector=[0.1], version=3)])
+def test_the_text_of_a_hit_is_found_with_all_that_stands_beside_it(holder, shape):
+    memory = Memory.of(shape({**HIT, holder: FOUND}))
+    assert memory == Memory(
+        "Ruby works at Aurora", id="7", type="world", mentioned_at=Moment(2024, 3), first_stage_score=0.9,
+        metadata={"key": "job", "id": "inner"},
+    )  # fmt: skip
+
+
+def test_a_payload_beside_the_text_gives_dates_and_no_more():
+    memory = Memory.of({"text": "a", "payload": {"created_at": "2024", "type": "pdf", "text": "b"}})
+    assert (memory.text, memory.mentioned_at, memory.type) == ("a", Moment(2024), None)
+    assert memory.metadata == {"created_at": "2024", "type": "pdf", "text": "b"}
+
+
+def test_bad_values_of_a_hit_are_reported_not_errors():
+    problems = []
+    payload = {"text": "a", "start_date": "2020", "end_date": "open", "type": ["x"], "trust": 95}
+    memory = Memory.of({"id": 1, "payload": payload}, where="memory 4", report=problems.append)
+    assert (memory.date, memory.type, memory.trust) == (None, None, None)
+    assert sorted(problem.split(": ")[1] for problem in problems) == [
+        "payload.end_date",
+        "payload.trust",
+        "payload.type",
+    ]
+    turned = {"text": "a", "metadata": {"start_date": "2024", "end_date": "2023"}}
+    assert Memory.of(turned, report=problems.append).date is None
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {"payload": {"body": "right", "text": "wrong"}},
+        {"payload.body": "right", "text": "wrong"},
+        SimpleNamespace(payload={"body": "right"}),
+    ],
+)
+def test_the_text_field_may_be_a_path(record):
+    assert Memory.of(record, field="payload.body").text == "right"
+
+
+def test_paths_lead_anywhere_and_attributes_count_as_fields():
+    assert Memory.of({"document": {"text": "a", "created_at": "2024"}}, field="document.text") == Memory(
+        "a", mentioned_at=Moment(2024)
+    )
+    assert Memory.of({"a": {"b": {"c": "deep"}}}, field="a.b.c").text == "deep"
+    assert Memory.of({"metadata": {"body": "a"}}, field="body").text == "a"
+    assert Memory.of(SimpleNamespace(body="a", id=1), field="body") == Memory("a", id="1")
+
+
+@pytest.mark.parametrize("field", [None, "payload.text", "title.x"])
+def test_a_hit_without_text_is_an_error_that_names_what_it_has(field):
+    with pytest.raises(InputError, match=r"memory: expected .*; the record has id, payload\.title$"):
+        Memory.of({"id": 1, "payload": {"title": "a"}}, field=field)
+
+
+class Document:
+    """As LangChain's."""
+
+    type = "Document"
+
+    def __init__(self, page_content, **metadata):
+        self.page_content, self.metadata, self.id = page_content, metadata, None
+
+
+@pytest.mark.parametrize(
+    "record", ["a", {"text": "a", "score": 0.1}, Document("a", score=0.1), Memory("a"), SimpleNamespace(text="a")]
+)
+@pytest.mark.parametrize("score", [0.7, np.float32(0.7), Decimal("0.7")])
+def test_a_record_with_its_score(record, score):
+    memory = Memory.of((record, score))
+    assert (memory.text, memory.type) == ("a", None)
+    assert memory.first_stage_score == pytest.approx(0.7)
+
+
+def test_a_record_without_its_score():
+    assert Memory.of(({"text": "a", "score": 0.1}, None)).first_stage_score == 0.1
+    with pytest.raises(InputError, match=r"memory 0: .*got tuple; give its text"):
+        read_memories([("a", "b")])
+
+
+def test_rows_of_databases():
+    connection = sqlite3.connect(":memory:")
+    connection.row_factory = sqlite3.Row
+    row = connection.execute("SELECT 7 AS id, 'a' AS content, 0.2 AS distance").fetchone()
+    connection.close()
+    expected = Memory("a", id="7", first_stage_score=-0.2)
+    assert Memory.of(row) == expected
+    assert Memory.of(namedtuple("Row", "id content distance")(7, "a", 0.2)) == expected
+    assert Memory.of(namedtuple("Row", "content distance")("a", 0.2)) == Memory("a", first_stage_score=-0.2)
+    item = SimpleNamespace(id=7, content="a", metadata=object())
+    assert Memory.of(namedtuple("Row", "Item distance")(item, 0.2)) == expected
+    assert Memory.of(namedtuple("Row", "Item score")(item, 0.2)).first_stage_score == 0.2
+
+
+@pytest.mark.parametrize(
+    ("pool", "named"),
+    [
+        ({"ids": [["a"]], "documents": [["x"]]}, r'make records of them: \[\{"id": i, "text": t'),
+        ({"results": [{"memory": "a"}]}, "got dict; hand in its `results`"),
+        (SimpleNamespace(points=[]), "got SimpleNamespace; hand in its `points`"),
+        (SimpleNamespace(columns=["text"]), "hand in its rows"),
+        (Document("a"), "got a single Document"),
+        (5, "got int"),
+    ],
+)
+def test_what_is_no_pool_says_what_to_hand_in(pool, named):
+    with pytest.raises(InputError, match=f"memories: .*{named}"):
+        read_memories(pool)
+
+
+def test_the_way_out_of_chromas_columns_is_right():
+    found = {"ids": [["a"]], "documents": [["x"]], "metadatas": [[None]], "distances": [[0.25]], "embeddings": None}
+    with pytest.raises(InputError) as caught:
+        read_memories(found)
+    code = str(caught.value).partition("make records of them: ")[2]
+    assert read_memories(eval(code, {"found": found})) == [Memory("x", id="a", first_stage_score=-0.25)]
+
+
+def test_the_stores_of_the_docs():
+    """docs/formats.md, "From your store": data of those shapes."""
+    chroma = {"ids": [["1"]], "documents": [["a"]], "metadatas": [[{"created_at": 1709632800}]], "distances": [[0.2]]}
+    columns = (chroma[name][0] for name in ("ids", "documents", "metadatas", "distances"))
+    row = {"id": UUID(int=1), "content": "a", "created_at": AT, "distance": 0.2}
+    point = SimpleNamespace(
+        id=1, version=3, score=0.8, payload={"body": "a", "created_at": AT.isoformat()}, vector=None
+    )
+    mem0 = {"id": "1", "memory": "a", "hash": "x", "metadata": None, "score": 0.8, "created_at": AT.isoformat()}
+    pools = {
+        "pgvector": read_memories([row]),
+        "qdrant": read_memories([point], field="payload.body"),
+        "pinecone": read_memories([{"id": "1", "score": 0.8, "values": [], "metadata": {"text": "a", "date": AT}}]),
+        "chroma": read_memories(
+            [{"id": i, "text": t, "metadata": m, "distance": d} for i, t, m, d in zip(*columns, strict=True)]
+        ),
+        "langchain": read_memories([(Document("a", created_at=AT), 0.8)]),
+        "mem0": read_memories([mem0]),
+    }
+    for name, (memory,) in pools.items():
+        score = -0.2 if name in ("pgvector", "chroma") else 0.8
+        assert (memory.text, memory.mentioned_at, memory.first_stage_score) == ("a", Moment.parse(AT), score), name
+
+
+def test_an_objects_key_is_read_as_a_dicts():
+    fact = SimpleNamespace(text="Ruby works at Zenith", key="job", superseded_by="7")
+    assert Memory.of(fact).metadata == {"key": "job", "superseded_by": "7"}
+
+
+def test_metadata_within_a_payload():
+    inner = {"key": "job", "occurred_start": "2019", "page": 3}
+    hit = {"id": 1, "score": 0.8, "payload": {"page_content": "Ruby works at Zenith.", "metadata": inner}}
+    memory = Memory.of(hit)
+    assert (memory.occurred_start, memory.first_stage_score) == (Moment(2019), 0.8)
+    assert memory.metadata == inner
+
+
+def test_the_score_of_an_object_whose_metadata_is_an_object():
+    hit = SimpleNamespace(properties={"text": "Ruby works"}, metadata=SimpleNamespace(distance=0.3, score=None))
+    assert Memory.of(hit).first_stage_score == -0.3
+
+
+@pytest.mark.parametrize("entities", [None, 3])
+def test_entities_that_are_none_are_named(entities):
+    with pytest.raises(InputError, match="entities: expected a list of names"):
+        Memory("x", entities=entities)

@@ -1,0 +1,144 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from mnemorank import Fusion, InputError, Model, Options, Reranker
+from mnemorank.ranking.stages.entity_links import linked, subject_of
+
+QUERY = "Where was the director of Kiss and Tell born?"
+FILM = "Kiss and Tell is a film of 1945, directed by Orlo Vantage after a play."
+DIRECTOR = "Orlo Vantage grew up in Leeds, the third son of a clockmaker."
+OTHER = "Marta Quill lives in Porto and keeps a bakery."
+ODDS = np.array([2.0, -1.0, -0.9])
+
+
+def test_a_memory_named_by_the_best_one_is_linked():
+    film, director, other = linked(QUERY, [FILM, DIRECTOR, OTHER], [FILM, DIRECTOR, OTHER], ODDS, 2.0)
+    assert director > 0.05 > film
+    assert other == 0
+
+
+def test_a_poor_candidate_leads_nowhere():
+    strong = linked(QUERY, [FILM, DIRECTOR], [FILM, DIRECTOR], np.array([2.0, -1.0]), 1.0)[1]
+    weak = linked(QUERY, [FILM, DIRECTOR, OTHER], [FILM, DIRECTOR, OTHER], np.array([-4.0, -1.0, 2.0]), 1.0)[1]
+    assert weak < strong / 100
+
+
+def test_what_the_query_names_is_no_second_hop():
+    asked = f"{QUERY} Orlo Vantage, the third son of a clockmaker who grew up in Leeds?"
+    assert linked(asked, [FILM, DIRECTOR], [FILM, DIRECTOR], np.array([2.0, -1.0]), 1.0)[1] == 0
+
+
+def test_the_link_is_looked_for_in_what_was_read():
+    part = "Kiss and Tell is a film of 1945."
+    assert linked(QUERY, [FILM, DIRECTOR], [part, DIRECTOR], np.array([2.0, -1.0]), 1.0)[1] == 0
+
+
+def test_a_heading_says_what_a_text_is_about():
+    assert subject_of("Orlo Vantage (director): He grew up in Leeds.") == (["orlo", "vantag"], 1.0)
+    first_words, certainty = subject_of(DIRECTOR)
+    assert first_words[:2] == ["orlo", "vantag"]
+    assert certainty < 1
+    titled = linked(QUERY, [FILM, f"Orlo Vantage: {DIRECTOR}"], [FILM, DIRECTOR], np.array([2.0, -1.0]), 1.0)
+    assert titled[1] > linked(QUERY, [FILM, DIRECTOR], [FILM, DIRECTOR], np.array([2.0, -1.0]), 1.0)[1]
+
+
+def test_a_memory_headed_by_what_the_query_names_is_a_first_hop():
+    headed = [
+        "Kiss and Tell: A film of 1945.",
+        "Marta Quill: She keeps a bakery in Porto.",
+        "Kiss and Tell ran for a year.",
+    ]
+    links = linked(QUERY, headed, headed, np.zeros(3), 2.0)
+    assert links[0] > 0.3
+    assert links[1] == 0
+    assert links[2] < links[0] / 5
+
+
+def test_a_first_hop_leads_on():
+    texts = [f"Kiss and Tell: {FILM}", f"Orlo Vantage: {DIRECTOR}", "Porto: Marta Quill lives there."]
+    odds = np.array([-1.0, -1.0, 1.0])
+    assert linked(QUERY, texts, texts, odds, 9.0)[1] > 20 * linked(QUERY, texts, texts, odds, 1.0)[1] > 0
+
+
+def test_a_heading_of_one_word_says_less():
+    texts = ["Update: Ana moved.", "Porto Travel: Ana flew."]
+    one, two = (linked(query, texts, texts, np.zeros(2), 1.0).max() for query in ("Any update?", "Porto travel?"))
+    assert 0 < one < two * 0.6
+
+
+def test_a_heading_that_all_share_is_no_first_hop():
+    turns = [f"Marta: I saw film number {n}." for n in range(30)]
+    links = linked("Which films did Marta see?", turns, turns, np.zeros(30), 1.0)
+    assert links.max() < 0.01
+
+
+def test_a_role_is_no_subject():
+    assert subject_of(f"user: {DIRECTOR}") == subject_of(f"Assistant:\n{DIRECTOR}") == subject_of(DIRECTOR)
+    assert subject_of("user: Orlo Vantage: he grew up in Leeds.") == (["orlo", "vantag"], 1.0)
+    turns = ["user: I moved to Bern", "The user has moved to Bern", "a cat"]
+    told, noted, _ = linked("where does the user live", turns, turns, np.array([1.0, 1.0, -2.0]), 4.0)
+    assert told == pytest.approx(noted, abs=0.5)
+
+
+def test_what_all_candidates_share_is_no_link():
+    crowd = [FILM] + [f"Orlo Vantage and the number {n} of his cats." for n in range(8)]
+    odds = np.array([2.0] + [-1.0] * 8)
+    assert linked(QUERY, crowd, crowd, odds, 1.0)[1:].max() < 0.1
+
+
+@pytest.mark.parametrize("texts", [[], [FILM], ["", ""], [FILM, FILM]])
+def test_small_empty_and_equal_pools(texts):
+    links = linked(QUERY, texts, texts, np.zeros(len(texts)), 1.0)
+    assert len(links) == len(texts)
+    assert np.isfinite(links).all()
+
+
+def test_links_raise_the_score_and_leave_relevance(tiny_onnx):
+    model = Model.load(tiny_onnx)
+    memories = [FILM, DIRECTOR, OTHER]
+    plain = Reranker(model).rerank(QUERY, memories, explain=True)
+    linked = Reranker(replace(model, manifest=replace(model.manifest, link_weight=3.0))).rerank(
+        QUERY, memories, explain=True
+    )
+    off = Reranker(
+        replace(model, manifest=replace(model.manifest, link_weight=3.0)), options=Options(fusion=Fusion(link_weight=0))
+    ).rerank(QUERY, memories)
+
+    def by_index(ranking):
+        return sorted(ranking.results, key=lambda r: r.index)
+
+    assert [r.score for r in off.results] == [r.score for r in plain.results]
+    for before, after in zip(by_index(plain), by_index(linked), strict=True):
+        assert after.relevance == before.relevance
+        assert (after.score > before.score) == (after.factors["links"] > 0)
+    assert any(r.factors["links"] > 0 for r in linked.results)
+
+
+def test_a_negative_weight_is_refused():
+    with pytest.raises(InputError, match="link_weight"):
+        Fusion(link_weight=-1)
+
+
+def test_about_a_long_query_links_count_less_unless_the_caller_weighs_them(tiny_onnx):
+    model = Model.load(tiny_onnx)
+    manifest = replace(model.manifest, link_weight=3.0, first_stage=replace(model.manifest.first_stage, long_query=2))
+    short = replace(model, manifest=replace(manifest, first_stage=replace(manifest.first_stage, long_query=None)))
+    weighed = Options(fusion=Fusion(link_weight=3.0))
+
+    def links(model, options=None):
+        ranking = Reranker(model, options=options).rerank(QUERY, [FILM, DIRECTOR, OTHER], explain=True)
+        return sum(result.factors["links"] for result in ranking)
+
+    long = replace(model, manifest=manifest)
+    assert 0 < links(long) < links(short)
+    assert links(long, weighed) == links(short)
+
+
+def test_a_copy_is_no_witness_for_its_original():
+    texts = ["Mara Quill: she was born in Lisbon.", "Greta Holm: she was born near Oslo.", OTHER]
+    alone = linked("Where was she born?", texts, texts, np.array([2.0, 2.1, -1.0]), 4.0)
+    twice = linked("Where was she born?", [*texts, texts[0]], [*texts, texts[0]], np.array([2.0, 2.1, -1.0, 2.0]), 4.0)
+    assert twice[:3] == pytest.approx(alone)
+    assert twice[3] == twice[0]

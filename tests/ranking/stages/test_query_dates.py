@@ -1,0 +1,236 @@
+from datetime import date
+
+import pytest
+
+from mnemorank import Fusion, InputError, Memory, Options, Reranker
+from mnemorank.memory.moment import Moment
+from mnemorank.ranking.stages.query_dates import asked_times, time_evidence
+
+NOW = Moment.parse("2023-03-09T10:00")  # a Thursday
+
+
+def days(query, now=NOW, years=()):
+    """The times that a query names, each as its first and last day."""
+    found = asked_times(query, Moment.parse(now), years)
+    return [(str(date.fromordinal(time.start)), str(date.fromordinal(time.end - 1))) for time in found]
+
+
+@pytest.mark.parametrize(
+    ("query", "first", "last"),
+    [
+        ("Who gave me a bracelet last Saturday?", "2023-03-04", "2023-03-04"),
+        ("What did I do last Thursday?", "2023-03-02", "2023-03-02"),
+        ("What did I plant two weeks ago?", "2023-02-23", "2023-02-23"),
+        ("What did I post 5 days ago?", "2023-03-04", "2023-03-04"),
+        ("Whom did I meet a couple of days ago?", "2023-03-07", "2023-03-07"),
+        ("What did we eat yesterday?", "2023-03-08", "2023-03-08"),
+        ("Where was I the day before yesterday?", "2023-03-07", "2023-03-07"),
+        ("Where did I go last week?", "2023-02-27", "2023-03-05"),
+        ("What have I done this week?", "2023-03-06", "2023-03-09"),
+        ("What did I cook last weekend?", "2023-03-04", "2023-03-05"),
+        ("What did I buy last month?", "2023-02-01", "2023-02-28"),
+        ("What did I buy this month?", "2023-03-01", "2023-03-31"),
+        ("Where did we go last year?", "2022-01-01", "2022-12-31"),
+        ("Where did we go last summer?", "2022-06-01", "2022-08-31"),
+        ("Where did we go last winter?", "2022-12-01", "2023-02-28"),
+        ("What happened last December?", "2022-12-01", "2022-12-31"),
+        ("How much did I spend in the last ten days?", "2023-02-27", "2023-03-09"),
+        ("what did yin do on january 5th, 2022", "2022-01-05", "2022-01-05"),
+        ("what did yin do on the 5th of january 2022", "2022-01-05", "2022-01-05"),
+        ("where was i in march 2021", "2021-03-01", "2021-03-31"),
+        ("What did I eat in the last week?", "2023-03-02", "2023-03-09"),
+        ("Which books have I read over the last year?", "2022-03-09", "2023-03-09"),
+        ("What did I buy in the last few days?", "2023-03-06", "2023-03-09"),
+        ("What did I buy in the past couple of weeks?", "2023-02-23", "2023-03-09"),
+        ("What did Yin do on 2023-01-15?", "2023-01-15", "2023-01-15"),
+        ("What did Yin do on January 5th, 2022?", "2022-01-05", "2022-01-05"),
+        ("What did Yin do on the 5th of January 2022?", "2022-01-05", "2022-01-05"),
+        ("What did Yin do in May 2021?", "2021-05-01", "2021-05-31"),
+        ("Who led the team in 2019?", "2019-01-01", "2019-12-31"),
+        ("Who moved in February?", "2023-02-01", "2023-02-28"),
+        ("What did May say in June?", "2023-06-01", "2023-06-30"),
+        ("What did I buy in March last year?", "2022-03-01", "2022-03-31"),
+        ("the photo from last Saturday", "2023-03-04", "2023-03-04"),
+        ("letter from March 5th", "2023-03-05", "2023-03-05"),
+        ("log of 2023-01-15T10:00", "2023-01-15", "2023-01-15"),
+        ("log of 2023/01/15", "2023-01-15", "2023-01-15"),
+        ("Whom did I meet twenty-one days ago?", "2023-02-16", "2023-02-16"),
+        ("Whom did I meet a couple weeks ago?", "2023-02-23", "2023-02-23"),
+        ("What have I spent over the past week?", "2023-03-02", "2023-03-09"),
+        ("What did I read on 5 March?", "2023-03-05", "2023-03-05"),
+        ("Who did I talk to yesterday?", "2023-03-08", "2023-03-08"),
+        ("What did I listen to last week?", "2023-02-27", "2023-03-05"),
+        ("Whom did I look after last weekend?", "2023-03-04", "2023-03-05"),
+        ("Which shop did I stop by yesterday?", "2023-03-08", "2023-03-08"),
+        ("What did I do yesterday to fix the printer?", "2023-03-08", "2023-03-08"),
+        ("Where did I go last week to buy shoes?", "2023-02-27", "2023-03-05"),
+    ],
+)
+def test_the_time_a_query_names(query, first, last):
+    assert days(query) == [(first, last)]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "How many days ago did I attend the service?",
+        "What changed since last year?",
+        "Where did Ruby work before March 2020?",
+        "Who was here until two weeks ago?",
+        "May I march in the parade?",
+        "What lasted two weeks?",
+        "What did Yin do on February 31st, 2022?",
+        "the last of the six flats",
+        "half a year ago",
+        "1.5 years ago",
+        "two years and a month ago",
+        "this may be wrong, and did this fall apart?",
+        "Did I drive past Sunday market?",
+        "What did I do before 5 May 2023?",
+        "since the 5th of May",
+        "until the end of May 2023",
+        "since late last year",
+        "between March and May 2022",
+        "between May 1st and May 7th",
+        "from May 1st to May 7th, what happened?",
+        "Who is the brother of April?",
+        "Who lives in May Creek?",
+        "Who died on March 5, 1850?",
+        "the 2009-10 season",
+        "order 2023-00",
+        "invoice 2023-00-17",
+        "laſt ſummer, fıve days ago, last FRİDAY",
+        "",
+    ],
+)
+def test_a_border_or_no_time_names_none(query):
+    assert days(query) == []
+
+
+def test_a_day_without_its_year_may_be_of_any_year_of_the_pool():
+    found = days("What did Yin do on February 29th?", years=(2023, 2024, 2028))
+    assert found == [("2024-02-29", "2024-02-29"), ("2028-02-29", "2028-02-29")]
+
+
+def test_several_months_or_years_are_all_named():
+    assert days("Who visited in March or April?", years=(2022,)) == [
+        ("2022-03-01", "2022-03-31"), ("2022-04-01", "2022-04-30"),
+    ]  # fmt: skip
+    assert [first for first, _ in days("Who visited in 2021 and 2022?")] == ["2021-01-01", "2022-01-01"]
+
+
+def test_a_winter_that_is_under_way_is_not_the_last():
+    assert days("last winter", "2024-02-10") == [("2022-12-01", "2023-02-28")]
+
+
+@pytest.mark.parametrize(
+    ("now", "day"), [("2023-03-09T23:30-05:00", "2023-03-08"), ("2023-03-09T01:30+02:00", "2023-03-08")]
+)
+def test_the_day_is_that_of_the_clock_and_not_of_greenwich(now, day):
+    assert days("What did I eat yesterday?", now) == [(day, day)]
+
+
+@pytest.mark.parametrize("now", ["2023", "2023-03"])
+def test_a_present_that_is_no_day_has_no_yesterday(now):
+    assert days("yesterday", now) == []
+
+
+@pytest.mark.parametrize(("now", "query"), [("0001-01-01", "last week"), ("9999-12-31", "this year")])
+def test_beyond_the_calendar_nothing_is_named(now, query):
+    assert days(query, now) == []
+
+
+def test_a_very_long_query_is_read_at_its_end():
+    assert len(asked_times("in May " * 20_000 + "last Saturday", NOW)) == 2
+
+
+@pytest.mark.parametrize(
+    ("query", "right", "wrong"),
+    [("yesterday", "2023-03-08", "2023-03-07"), ("in May 2022", "2022-05", "2022-04"), ("in 2019", "2019", "2020")],
+)
+def test_a_neighbour_of_the_time_counts_less(query, right, wrong):
+    near, beside = time_evidence(query, [Memory("x", mentioned_at=right), Memory("y", mentioned_at=wrong)], NOW, 1.0)
+    assert near == 1
+    assert 0 < beside < 0.99
+
+
+def test_the_nearer_the_day_the_more_it_counts():
+    pool = [Memory("x", mentioned_at=day) for day in ("2023-03-04", "2023-03-06", "2023-02-11", "2023-01-01")]
+    worth = time_evidence("Who visited last Saturday?", [*pool, Memory("no date")], NOW, 2.0)
+    assert worth[0] > worth[1] > worth[2] > worth[3]
+    assert worth[0] == 2
+    assert worth[3] == pytest.approx(0, abs=1e-9)
+    assert worth[4] == 0
+
+
+def test_who_counts_in_months_does_not_count_the_days():
+    pool = [Memory("x", mentioned_at="2023-01-02"), Memory("y", mentioned_at="2022-11-02")]
+    near, far = time_evidence("What did I buy two months ago?", pool, NOW, 1.0)
+    assert near - far > 0.4
+
+
+def test_a_span_counts_by_its_nearest_day_unless_it_is_much_longer():
+    trip = Memory("x", occurred_start="2023-02-25", occurred_end="2023-03-05")
+    job = Memory("y", occurred_start="2020-01-01", occurred_end="2024-01-01")
+    begun = Memory("z", occurred_start="2023-03-04")
+    worth = time_evidence("last weekend", [trip, job, begun], NOW, 1.0)
+    assert list(worth) == [1, 0, 1]
+
+
+def test_a_coarse_date_does_not_tell_the_day():
+    assert list(time_evidence("yesterday", [Memory("x", mentioned_at="2023-03")], NOW, 1.0)) == [0]
+
+
+def test_without_a_time_or_a_pool_there_is_nothing_to_gain():
+    pool = [Memory("x", mentioned_at="2023-03-01"), Memory("y", mentioned_at="2023-03-02")]
+    assert list(time_evidence("Where does Ruby work?", pool, NOW, 3.0)) == [0, 0]
+    assert time_evidence("last week", [], NOW, 3.0).shape == (0,)
+
+
+def test_it_raises_the_score_and_leaves_relevance(tiny_onnx):
+    pool = [{"text": "a bracelet", "mentioned_at": "2023-03-04"}, {"text": "a bracelet", "mentioned_at": "2023-01-04"}]
+    options = Options(fusion=Fusion(asked_time_weight=2.0), first_stage="none", supersede=False)
+    ask = Reranker(tiny_onnx, options=options).rerank
+    named = ask("Who gave me a bracelet last Saturday?", pool, now=NOW, explain=True)
+    assert [result.index for result in named] == [0, 1]
+    assert named[0].relevance == pytest.approx(named[1].relevance)
+    assert named[0].factors["asked_time"] == 2
+    assert named[1].factors["asked_time"] == pytest.approx(0, abs=1e-9)
+    told = ask("Who gave me a bracelet last Saturday?", pool, now=NOW, explain=True, time_range=("2023-01", "2023-01"))
+    assert [result.index for result in told] == [1, 0]
+    assert told[0].factors["asked_time"] == 0
+
+
+def test_times_are_seen_from_the_date_that_is_asked_for(tiny_onnx):
+    pool = [{"text": "a bracelet", "mentioned_at": day} for day in ("2023-03-08", "2021-06-14")]
+    options = Options(fusion=Fusion(asked_time_weight=2.0), first_stage="none", supersede=False)
+    then = Reranker(tiny_onnx, options=options).rerank("yesterday", pool, now=NOW, as_of="2021-06-15", explain=True)
+    assert {result.index: result.factors["asked_time"] for result in then}[1] == 2
+
+
+def test_a_weight_below_zero_is_refused():
+    with pytest.raises(InputError, match="asked_time_weight: expected a number from 0"):
+        Fusion(asked_time_weight=-1)
+
+
+def test_a_state_that_had_not_begun_in_the_asked_year_does_not_gain():
+    costa = Memory("Our landlord is Mr Costa.", type="world", occurred_start="2019-09")
+    silva = Memory("Our landlord is Ms Silva.", type="world", occurred_start="2022-01-10")
+    visit = Memory("Ms Silva came by.", type="event", occurred_start="2022-01-10")
+    gained = time_evidence("Who was our landlord in 2021?", [costa, silva, visit], NOW, 1.0)
+    assert gained[:2].tolist() == pytest.approx([0.0, 0.0], abs=0.01)
+    assert gained[2] > 0.5
+
+
+def test_a_memory_in_utc_is_of_the_askers_day():
+    now = Moment.parse("2025-05-14T20:00:00-07:00")
+    yesterday = Memory("Had dinner with Ana.", mentioned_at="2025-05-14T02:00:00Z")  # 19:00 on the 13th
+    before = Memory("Had dinner with Bob.", mentioned_at="2025-05-13T03:00:00Z")
+    plain = Memory("Had dinner with Cy.", mentioned_at="2025-05-13T23:00:00")
+    found = time_evidence("Who did I have dinner with yesterday?", [yesterday, before, plain], now, 1.0)
+    assert found[0] == found[2] == 1.0 > found[1]
+
+
+def test_the_calendars_first_day_has_none_before_it():
+    old = Memory("Had dinner.", mentioned_at="0001-01-01T02:00:00+00:00")
+    assert time_evidence("What did I eat yesterday?", [old], Moment.parse("2025-05-14T20:00:00-07:00"), 1.0)[0] < 0.1

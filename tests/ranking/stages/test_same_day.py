@@ -1,0 +1,160 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from mnemorank import Fusion, InputError, Memory, Model, Options, Reranker
+from mnemorank.ranking.pipeline import FirstRanking, Pipeline, Times
+from mnemorank.ranking.stages.same_day import company
+
+
+def memories(*days):
+    return [Memory(f"note {number}", mentioned_at=day) for number, day in enumerate(days)]
+
+
+POOL = memories("2024-05-03", "2024-05-03", "2024-05-03", "2024-05-04", "2024-05-04", *["2023-01"] * 4, None)
+ODDS = np.array([3.0, 1.0, -5.0, -5.0, 2.0, -1.0, -1.0, -1.0, -1.0, -2.0])
+ABOVE = ODDS - ODDS.mean()
+
+
+def test_memories_of_a_day_lift_each_other():
+    found = company(POOL, ODDS)
+    assert found[2] == pytest.approx(0.7 * (ABOVE[0] + ABOVE[1]) / 2)
+    assert found[1] == pytest.approx(0.7 * ABOVE[0] / 2)  # the other companion is below the mean
+    assert found[3] == pytest.approx(0.8 * ABOVE[4] / 2)
+    assert found[4] == 0  # its one companion is below the mean
+
+
+def test_a_month_or_no_date_is_no_occasion():
+    assert not company(POOL, ODDS)[5:].any()
+
+
+def test_when_it_was_said_goes_before_when_it_began():
+    said = [replace(memory, occurred_start="2020-01-01") for memory in POOL]
+    assert company(said, ODDS)[:5] == pytest.approx(company(POOL, ODDS)[:5])
+    began = [Memory(memory.text, occurred_start=memory.mentioned_at) for memory in POOL]
+    assert company(began, ODDS) == pytest.approx(company(POOL, ODDS))
+
+
+@pytest.mark.parametrize(
+    ("field", "day", "counts"),
+    [
+        ("mentioned_at", "2024-05-01", True),
+        ("occurred_start", "2024-05-01", False),
+        ("occurred_start", "2024-05-01T09:30", True),
+    ],
+)
+def test_a_beginning_on_the_first_of_a_month_is_a_month(field, day, counts):
+    pool = [Memory(f"note {n}", **{field: day if n < 3 else None}) for n in range(12)]
+    assert company(pool, np.array([3.0, 2.0, *[-1.0] * 10])).any() == counts
+
+
+def test_a_time_of_day_does_not_part_a_day_as_it_was_written():
+    morning, evening, elsewhere = memories("2024-05-03T08:00:00Z", "2024-05-03T23:30:00-05:00", "2024-05-04T04:35:00Z")
+    found = company([morning, evening, elsewhere, *POOL[5:]], np.array([3.0, -2.0, -2.0, *ODDS[5:]]))
+    assert found[1] > 0
+    assert found[2] == 0
+
+
+def test_a_day_that_all_share_tells_nothing():
+    assert not company(memories(*["2024-05-03"] * 12), np.linspace(-3, 3, 12)).any()
+
+
+def test_of_many_others_two_are_good_by_chance():
+    def lift(of_that_day):
+        pool = memories(*["2024-05-03"] * of_that_day, *[None] * (100 - of_that_day))
+        return company(pool, np.array([3.0, 3.0, *[-1.0] * 98]))[2]
+
+    assert lift(9) / 0.91 == pytest.approx(lift(3) / 0.97)
+    assert lift(17) / 0.83 == pytest.approx(lift(9) / 0.91 / 2)
+
+
+def test_the_same_text_again_is_no_companion():
+    twice = [replace(POOL[0], text="the same"), replace(POOL[1], text="the same"), *POOL[2:]]
+    found = company(twice, ODDS)
+    assert found[:2].tolist() == [0, 0]
+    assert found[2] == pytest.approx(0.7 * ABOVE[0] / 2)
+
+
+def test_a_small_pool_says_less():
+    small = company([*POOL[:2], POOL[9]], np.array([1.0, -1.0, 0.0]))
+    assert small[1] == pytest.approx((1 - 2 / 3) * 0.5 * 3 / 10)
+    assert not company([], np.array([])).size
+
+
+WORDS = "cat tea boat work city rain song bread Ruby moved sleeps at".split()
+
+
+def with_weight(folder, weight):
+    model = Model.load(folder)
+    return replace(model, manifest=replace(model.manifest, occasion_weight=weight))
+
+
+def test_an_occasion_raises_the_score_and_leaves_relevance(tiny_onnx):
+    model = with_weight(tiny_onnx, 0.5)
+    pool = [Memory(" ".join(WORDS[: n + 1]), mentioned_at="2024-05-03" if n % 2 else None) for n in range(len(WORDS))]
+    off = Reranker(model, options=Options(fusion=Fusion(occasion_weight=0))).rerank("Ruby?", pool, explain=True)
+    on = Reranker(model).rerank("Ruby?", pool, explain=True)
+    before, after = ({r.index: r for r in ranking} for ranking in (off, on))
+    assert all(r.factors["occasion"] == 0 for r in off)
+    for index, result in after.items():
+        assert result.relevance == before[index].relevance
+        assert (result.score > before[index].score) == (result.factors["occasion"] > 0)
+        assert index % 2 or result.factors["occasion"] == 0
+    assert any(r.factors["occasion"] > 0 for r in on)
+
+
+def ranked(folder, pool, logits, as_of=None, query="Where does Ruby work?"):
+    """The pipeline over logits of our own."""
+    model = with_weight(folder, 0.4)
+    scored = replace(model.score(query, pool), raw=np.array(logits), manifest=model.manifest)
+    first_stage = FirstRanking.of(query, pool, "none")
+    times = Times.read("2024-12-01", as_of, None)
+    stage = Pipeline(query, pool, Options(first_stage="none"), times, first_stage, model)
+    return stage.rank(scored, None, None, True, (), ())
+
+
+OTHERS = [Memory(f"{word} and {word}s") for word in WORDS[:8]]
+
+
+def test_good_company_does_not_lift_an_outdated_memory_above_its_successor(tiny_onnx):
+    def job(place, day):
+        return Memory(f"Ruby works at {place}.", occurred_start=day, metadata={"key": "ruby/job"})
+
+    notes = [Memory(text, occurred_start="2021-05-03") for text in ("Ruby signed.", "Ruby got a badge.")]
+    pool = [job("Zenith", "2021-05-03"), job("Aurora Labs", "2024-02-01"), *notes, *OTHERS]
+    ranking = ranked(tiny_onnx, pool, [-1.0, -0.8, 3.0, 3.0, *[-4.0] * 8])
+    place = {result.index: result for result in ranking}
+    assert place[0].factors["occasion"] > 1
+    assert place[0].stale
+    assert place[1].rank < place[0].rank
+
+
+def test_what_had_not_begun_speaks_for_nothing(tiny_onnx):
+    pool = [
+        Memory("Ruby moved.", occurred_start="2024-05-03", mentioned_at="2020-05-03"),
+        Memory("Ruby sleeps.", mentioned_at="2020-05-03"),
+        *OTHERS,
+    ]
+    logits = [5.0, 0.0, *[-2.0] * 8]
+    now, then = (
+        {result.index: result.factors["occasion"] for result in ranked(tiny_onnx, pool, logits, as_of)}
+        for as_of in (None, "2021")
+    )
+    assert now[1] > 0
+    assert then[1] == 0
+
+
+def test_what_was_not_scored_takes_no_part(tiny_onnx):
+    logits = [3.0, np.nan, 1.0, -2.0, np.nan, *[-2.0] * 6]
+    days = memories(*["2024-05-03"] * 4, *[None] * 7)
+    found = {result.index: result for result in ranked(tiny_onnx, days, logits)}
+    assert found[1].score is None
+    assert found[3].factors["occasion"] > 0
+    assert np.isfinite([result.score for result in found.values() if result.score is not None]).all()
+
+
+@pytest.mark.parametrize("weight", [-1, 1.5, float("nan")])
+def test_a_weight_out_of_bounds_is_refused(weight):
+    with pytest.raises(InputError, match="occasion_weight: expected a number from 0 to 1"):
+        Fusion(occasion_weight=weight)

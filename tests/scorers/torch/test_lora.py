@@ -1,0 +1,149 @@
+"""LoRA adapters: R1's snippet written out, merged or not, and several on one base."""
+
+import gc
+import json
+import shutil
+import threading
+import weakref
+
+import numpy as np
+import pytest
+import torch
+from peft import PeftModel
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+from mnemorank.artifact.resolve import load_artefact
+from mnemorank.errors import ArtefactError
+from mnemorank.reranker import Reranker
+from mnemorank.scorers import open_scorer
+from mnemorank.scorers.torch.lora import LoraScorer, SharedBase
+from tests.helpers import tiny_models
+from tests.helpers.tiny_models import QUERY, TEXTS
+
+INSTRUCTION = "Given a user query, retrieve memory snippets that answer the query"
+
+
+def r1_logits(base, adapter, texts=TEXTS):
+    """R1's snippet: PeftModel on AutoModelForSequenceClassification(num_labels=1), R1's input, no chat wrapper."""
+    tokenizer = AutoTokenizer.from_pretrained(base)
+    model = AutoModelForSequenceClassification.from_pretrained(base, num_labels=1)
+    model = PeftModel.from_pretrained(model, adapter).eval()
+    scores = []
+    for text in texts:
+        prompt = f"<Instruct>: {INSTRUCTION}\n<Query>: {QUERY}\n<Document>: {text}"
+        with torch.no_grad():
+            logits = model(**tokenizer(prompt, truncation=True, max_length=512, return_tensors="pt")).logits
+        scores.append(logits[0, 0].item())
+    return np.array(scores)
+
+
+def opened(adapter, **options):
+    scorer = open_scorer(load_artefact(adapter), device="cpu", **options)
+    assert isinstance(scorer, LoraScorer)
+    return scorer
+
+
+def scores_of(scorer, texts=TEXTS):
+    return scorer.score(QUERY, scorer.prepare(texts))
+
+
+@pytest.mark.parametrize("merge", [False, True])
+def test_an_adapter_scores_as_peft_does(qwen_classifier, adapters, merge):
+    expected = r1_logits(qwen_classifier, adapters[0])
+    assert np.ptp(expected) > 0.05
+    np.testing.assert_allclose(scores_of(opened(adapters[0], merge=merge)), expected, atol=1e-4)
+
+
+def test_batched_is_one_by_one(adapters):
+    scorer = opened(adapters[0])
+    alone = np.concatenate([scores_of(scorer, [text]) for text in TEXTS])
+    np.testing.assert_allclose(scores_of(scorer), alone, atol=1e-5)
+
+
+def test_adapters_of_one_base_share_it_and_each_call_takes_its_own(qwen_classifier, adapters):
+    support, travel = opened(adapters[0]), opened(adapters[1])
+    assert support._shared is travel._shared
+    assert support._shared.adapters == 2
+    expected = {id(s): r1_logits(qwen_classifier, a) for s, a in zip((support, travel), adapters, strict=True)}
+    assert np.abs(expected[id(support)] - expected[id(travel)]).max() > 0.05
+
+    failures = []
+
+    def call(scorer):
+        for _ in range(10):
+            if not np.allclose(scores_of(scorer), expected[id(scorer)], atol=1e-4):
+                failures.append(scorer)
+
+    threads = [threading.Thread(target=call, args=(scorer,)) for scorer in (support, travel) * 3]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+
+
+def test_closing_one_adapter_leaves_the_other(qwen_classifier, adapters):
+    support, travel = opened(adapters[0]), opened(adapters[1])
+    support.close()
+    np.testing.assert_allclose(scores_of(travel), r1_logits(qwen_classifier, adapters[1]), atol=1e-4)
+    again = opened(adapters[0])
+    np.testing.assert_allclose(scores_of(again), r1_logits(qwen_classifier, adapters[0]), atol=1e-4)
+
+
+def test_the_base_goes_with_its_last_adapter(adapters, tmp_path, qwen_classifier):
+    base = shutil.copytree(qwen_classifier, tmp_path / "base")
+    scorers = [opened(adapter, base=str(base)) for adapter in adapters]
+    gone = weakref.ref(scorers[0]._shared)
+    for scorer in scorers:
+        scorer.close()
+    gc.collect()
+    assert gone() is None
+    assert not any(key[0] == base.resolve() for key in SharedBase._open)
+
+
+def test_rerankers_of_two_adapters(adapters):
+    """The choice per request: one reranker an adapter, which costs nothing beside the shared base."""
+    rerankers = {path.name: Reranker(path, device="cpu", probe=False) for path in adapters}
+    rankings = {name: reranker.rerank(QUERY, TEXTS) for name, reranker in rerankers.items()}
+    assert {name: ranking.scored_by for name, ranking in rankings.items()} == {name: name for name in rerankers}
+    assert [r.index for r in rankings["adapter-support"]] != [r.index for r in rankings["adapter-travel"]]
+
+
+def test_a_base_beside_the_adapter_may_be_named_relatively(qwen_classifier, adapters, tmp_path):
+    adapter = shutil.copytree(adapters[0], tmp_path / "adapter")
+    shutil.copytree(qwen_classifier, adapter / "base")
+    config = json.loads((adapter / "adapter_config.json").read_text())
+    (adapter / "adapter_config.json").write_text(json.dumps({**config, "base_model_name_or_path": "base"}))
+    np.testing.assert_allclose(scores_of(opened(adapter)), r1_logits(qwen_classifier, adapters[0]), atol=1e-4)
+
+
+def test_a_missing_base_is_named(adapters, tmp_path):
+    with pytest.raises(ArtefactError, match="its base model /nowhere/base is not there; say where it is with base="):
+        opened(adapters[0], base="/nowhere/base")
+
+
+def test_an_adapter_of_another_architecture_is_an_artefact_error(adapters, tmp_path):
+    with pytest.raises(ArtefactError, match="cannot be loaded on its base"):
+        opened(adapters[0], base=str(tiny_models.bert(tmp_path / "bert")))
+
+
+def test_a_damaged_adapter_leaves_the_others_alone(qwen_classifier, adapters, tmp_path):
+    good = opened(adapters[0])
+    damaged = shutil.copytree(adapters[1], tmp_path / "damaged")
+    config = json.loads((damaged / "adapter_config.json").read_text())
+    (damaged / "adapter_config.json").write_text(json.dumps({**config, "r": 8}))  # the weights have rank 4
+    with pytest.raises(ArtefactError, match="damaged: the adapter cannot be loaded on its base"):
+        opened(damaged)
+    np.testing.assert_allclose(scores_of(good), r1_logits(qwen_classifier, adapters[0]), atol=1e-4)
+    np.testing.assert_allclose(scores_of(opened(adapters[1])), r1_logits(qwen_classifier, adapters[1]), atol=1e-4)
+    assert good._shared.adapters == 2
+
+
+def test_a_base_without_a_head_is_reported_unless_the_adapter_brings_it(qwen_causal, tmp_path):
+    """Qwen3-Reranker on the hub is a language model: as a classifier its head is random until an adapter brings one."""
+    with_head = tiny_models.adapter(tmp_path / "with-head", qwen_causal, seed=3)
+    assert opened(with_head).missing_weights == ()
+    without = shutil.copytree(with_head, tmp_path / "without-head")
+    config = json.loads((without / "adapter_config.json").read_text())
+    (without / "adapter_config.json").write_text(json.dumps({**config, "modules_to_save": None, "task_type": None}))
+    assert opened(without).missing_weights == ("score.weight",)
