@@ -19,18 +19,16 @@ from pathlib import Path
 import numpy as np
 import onnxruntime as ort
 import torch
-from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-from mnemorank.artifact.resolve import load_artefact
+from mnemorank._internal.arrays import Floats
+from mnemorank.artifact.resolve import load_artifact
 from mnemorank.cli.output import table
 from mnemorank.export.fusion import block_weights
 from mnemorank.export.graph import INPUTS, load_classifier, write_graph
 from mnemorank.export.parity import Feed, rank_correlation
 from mnemorank.export.quantize import int8_dynamic, int8_static
 from mnemorank.scorers.encoding import pack
-
-Floats = NDArray[np.float64]
 
 
 def texts(tokenizer: Tokenizer, count: int) -> tuple[str, list[str]]:
@@ -108,7 +106,7 @@ def one_session(path: Path, batches: list[tuple[list[int], Feed]], count: int, t
 
 def plain_graph(folder: Path, path: Path) -> None:
     """The graph of transformers' own code, as a plain `torch.onnx.export` gives it."""
-    model = load_classifier(load_artefact(folder))
+    model = load_classifier(load_artifact(folder))
 
     class Plain(torch.nn.Module):
         def __init__(self) -> None:
@@ -152,11 +150,11 @@ def main() -> None:
             name: Path(folder) / f"{name}.onnx"
             for name in ("plain", "fp32", "smooth", "split", "dynamic", "static", "int4")
         }
-        artefact = load_artefact(arguments.model)
+        artifact = load_artifact(arguments.model)
         plain_graph(arguments.model, graphs["plain"])
-        write_graph(load_classifier(artefact), graphs["fp32"])
-        write_graph(load_classifier(artefact), graphs["smooth"], calibration=pairs[:32])
-        write_graph(load_classifier(artefact), graphs["split"], one_node_attention=False)
+        write_graph(load_classifier(artifact), graphs["fp32"])
+        write_graph(load_classifier(artifact), graphs["smooth"], calibration=pairs[:32])
+        write_graph(load_classifier(artifact), graphs["split"], one_node_attention=False)
         int8_dynamic(graphs["smooth"], graphs["dynamic"])
         int8_static(graphs["smooth"], graphs["static"], pairs[:32])
         block_weights(graphs["split"], graphs["int4"])

@@ -30,7 +30,7 @@ from typing import Any
 
 import httpx
 
-from mnemorank.artifact.resolve import load_artefact
+from mnemorank.artifact.resolve import load_artifact
 from mnemorank.data.examples import Candidate, Example, Triplet, read_triplets
 from mnemorank.data.sources import shipped
 from mnemorank.learning.measurement import measure_models
@@ -184,7 +184,7 @@ def main() -> None:
             "promoted": decision["promote"],
         }
         registry = Registry(root / "registry")
-        first = load_artefact(registry.version("0001").path).manifest.version
+        first = load_artifact(registry.version("0001").path).manifest.version
         names = {name: registry.version(name).path for name in ("0001", run["version"])}
         if decision["promote"]:
             learn(root, "promote", run["version"])

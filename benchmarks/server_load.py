@@ -28,7 +28,7 @@ from pathlib import Path
 
 from load_clients import Address, Connection, Report, after, body, load, server
 from mnemorank.artifact.manifest import Calibration, write_manifest
-from mnemorank.artifact.resolve import load_artefact
+from mnemorank.artifact.resolve import load_artifact
 
 SEEN_BEFORE = 20
 
@@ -197,9 +197,9 @@ def _scores(answer: bytes) -> dict[int, float]:
 
 
 def copy_model(name: str, folder: Path, bias: float) -> None:
-    artefact = load_artefact(name)
-    shutil.copytree(artefact.path, folder)
-    manifest = replace(artefact.manifest, name=folder.name, calibration=Calibration(scale=1.0, bias=bias))
+    artifact = load_artifact(name)
+    shutil.copytree(artifact.path, folder)
+    manifest = replace(artifact.manifest, name=folder.name, calibration=Calibration(scale=1.0, bias=bias))
     names = [str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()]
     write_manifest(folder, manifest, [name for name in names if name != "mnemorank.json"])
 

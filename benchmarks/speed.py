@@ -2,7 +2,7 @@
 
     python benchmarks/speed.py --torch FOLDER [--model mini] [--queries 5] [--rounds 5]
 
-FOLDER is the torch model the artefact was exported from. Peers get what their users have: sentence-transformers the
+FOLDER is the torch model the artifact was exported from. Peers get what their users have: sentence-transformers the
 fp32 torch model; fastembed the plain fp32 ONNX export; FlashRank the plain export with onnxruntime's default dynamic
 INT8. Contestants take turns query by query, so that a noisy machine is noisy for all; ratios are of medians. Also
 printed: how far each order agrees with sentence-transformers', import time, and peak memory for 10,000 candidates.

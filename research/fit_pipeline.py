@@ -25,18 +25,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mnemorank import Model, Options
+from mnemorank._internal.arrays import Floats, sigmoid
 from mnemorank.artifact.manifest import Calibration, FirstStage, Manifest
 from mnemorank.data.benchmarks import loaders
 from mnemorank.evaluation.baselines import Question
 from mnemorank.evaluation.metrics import Judged, expected_calibration_error, measure, neutral_order, reliability
 from mnemorank.memory.moment import Moment
 from mnemorank.model.model import Scored
-from mnemorank.ranking.calibration import fit_platt, sigmoid
+from mnemorank.ranking.calibration import fit_platt
 from mnemorank.ranking.factors import Fusion, evidence
 from mnemorank.ranking.pipeline import FirstRanking, Pipeline, Times, first_stage_weight
 from mnemorank.ranking.stages.rescoring import look_closer
 
-Floats = NDArray[np.float64]
 WEIGHTS = (0.0, 0.3, 0.6, 1.0, 1.5, 2.5, 4.0)
 LINKS = (0.0, 4.0, 8.0, 12.0)
 OCCASIONS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.7)

@@ -6,7 +6,7 @@ import mnemorank
 
 def test_the_public_names_are_these():
     assert sorted(mnemorank.__all__) == [
-        "ArtefactError",
+        "ArtifactError",
         "Failover",
         "Fusion",
         "InputError",

@@ -2,7 +2,7 @@
 
 from mnemorank._version import __version__
 from mnemorank.artifact.formats import format_memory
-from mnemorank.errors import ArtefactError, InputError, MissingExtraError, MnemorankError, ScorerError
+from mnemorank.errors import ArtifactError, InputError, MissingExtraError, MnemorankError, ScorerError
 from mnemorank.memory.memory import Memory
 from mnemorank.memory.moment import Moment
 from mnemorank.model.failover import Failover
@@ -15,7 +15,7 @@ from mnemorank.results import Ranking, Result, Score
 from mnemorank.service import RerankerService
 
 __all__ = [
-    "ArtefactError",
+    "ArtifactError",
     "Failover",
     "Fusion",
     "InputError",

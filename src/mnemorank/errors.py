@@ -1,38 +1,81 @@
-"""The errors a caller can meet. Each message names what is wrong, where, and the way out."""
+"""The exceptions that mnemorank raises.
+
+::
+
+    MnemorankError
+    ├── InputError (ValueError)          a query, memory, date, file or option is invalid
+    │   ├── QueryTooLongError            the query leaves no room for a memory in the model's input
+    │   ├── NotFoundError (LookupError)  no event, version, run, ... of that name
+    │   └── ConflictError                the request contradicts the current state
+    ├── ArtifactError                    a model folder cannot be used
+    ├── ScorerError                      a model failed to score
+    └── MissingExtraError (ImportError)  an optional dependency is not installed
+"""
+
+from __future__ import annotations
 
 
 class MnemorankError(Exception):
-    """Base of every error mnemorank raises on purpose."""
+    """Base class of all errors that mnemorank raises on purpose."""
 
 
 class InputError(MnemorankError, ValueError):
-    """A query, memory, date, file or option is not what it should be."""
+    """A query, memory, date, file or option is invalid.
+
+    :param message: what is wrong, without the name of the field.
+    :param field: the argument, option or field at fault, such as `top_k` or `memories.3.occurred_start`.
+    :param code: a stable word for programs, such as `invalid`, `empty` or `limit`.
+    """
+
+    def __init__(self, message: str, *, field: str | None = None, code: str = "invalid") -> None:
+        super().__init__(f"{field}: {message}" if field else message)
+        self.message = message
+        self.field = field
+        self.code = code
+
+
+class NotFoundError(InputError, LookupError):
+    """What the request names does not exist."""
+
+    def __init__(self, message: str, *, field: str | None = None, code: str = "not_found") -> None:
+        super().__init__(message, field=field, code=code)
+
+
+class ConflictError(InputError):
+    """The request is valid but contradicts the current state, such as a run that is already in progress."""
+
+    def __init__(self, message: str, *, field: str | None = None, code: str = "conflict") -> None:
+        super().__init__(message, field=field, code=code)
 
 
 class QueryTooLongError(InputError):
-    """The query leaves a memory no room in the model's input.
+    """The query leaves no room for a memory in the model's input.
 
-    :param tokens: what the query takes, with all that stands around it.
-    :param most: what the model reads in all.
+    :param tokens: the length of the query with everything around it, in tokens.
+    :param max_tokens: the length of the model's input.
     """
 
-    def __init__(self, tokens: int, most: int) -> None:
-        super().__init__(f"query: its {tokens} tokens leave no room for a memory in the model's {most}; shorten it")
+    def __init__(self, tokens: int, max_tokens: int) -> None:
+        super().__init__(
+            f"its {tokens} tokens leave no room for a memory in the model's input of {max_tokens}; shorten it",
+            field="query",
+            code="too_long",
+        )
         self.tokens = tokens
-        self.most = most
+        self.max_tokens = max_tokens
 
 
-class ArtefactError(MnemorankError):
-    """A model folder cannot be used: missing or damaged file, bad manifest, unknown name."""
+class ArtifactError(MnemorankError):
+    """A model folder cannot be used: a file is missing or damaged, the manifest is invalid, or the name is unknown."""
 
 
 class ScorerError(MnemorankError):
-    """A model failed to score. The pipeline answers with the first-stage order instead."""
+    """A model failed to score. `Reranker.rerank` falls back to the first-stage order instead of raising it."""
 
 
 class MissingExtraError(MnemorankError, ImportError):
-    """An optional dependency is needed. The message says which extra to install."""
+    """An optional dependency is not installed. The message names the extra to install."""
 
 
 class ProbeWarning(UserWarning):
-    """A model gets pairs wrong that any working reranker gets right. The message names the likely cause."""
+    """A model fails on obvious pairs. The message names the likely cause."""

@@ -20,12 +20,12 @@ class Options:
 
     :param first_stage: where the first-stage evidence comes from: the memories' own scores (`given`), BM25 over the
         pool (`bm25`), the scores if there are any and BM25 otherwise (`auto`), or `none`. How much it counts is the
-        artefact's or `fusion.first_stage_weight`.
+        artifact's or `fusion.first_stage_weight`.
     :param supersede: flag outdated memories and rank them below their successor (True, `demote`) or leave them out
         before `top_k` (`drop`), unless the query asks for the past; False leaves them alone.
     :param limit: score at most this many, the first of the first stage's order: by the memories' own scores, else as
         they were given (BM25's only with `first_stage="bm25"`). The rest follow in that order, unscored.
-    :param abstain_below: the relevance that the best must reach, or the ranking abstains; None takes the artefact's, 0
+    :param abstain_below: the relevance that the best must reach, or the ranking abstains; None takes the artifact's, 0
         never abstains.
     """
 
@@ -38,12 +38,12 @@ class Options:
 
     def __post_init__(self) -> None:
         if self.first_stage not in ("auto", "given", "bm25", "none"):
-            raise InputError(f"first_stage: expected auto, given, bm25 or none, got {self.first_stage!r}")
+            raise InputError(f"expected auto, given, bm25 or none, got {self.first_stage!r}", field="first_stage")
         if not isinstance(self.supersede, bool) and self.supersede not in ("demote", "drop"):
-            raise InputError(f"supersede: expected True, False, 'demote' or 'drop', got {self.supersede!r:.60}")
+            raise InputError(f"expected True, False, 'demote' or 'drop', got {self.supersede!r:.60}", field="supersede")
         for name, kind in (("fusion", Fusion), ("selection", Selection)):
             if not isinstance(getattr(self, name), kind):
-                raise InputError(f"{name}: expected {kind.__name__}(…), got {getattr(self, name)!r:.60}")
+                raise InputError(f"expected {kind.__name__}(…), got {getattr(self, name)!r:.60}", field=name)
         if self.limit is not None:
             check_number("limit", self.limit, 1, whole=True)
         if self.abstain_below is not None:

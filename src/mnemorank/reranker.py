@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from numbers import Real
@@ -14,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from mnemorank._internal.arrays import sigmoid
+from mnemorank._internal.deadline import Deadline
 from mnemorank._internal.validation import check_number
 from mnemorank.artifact.manifest import Manifest
 from mnemorank.artifact.templates import templates
@@ -21,7 +22,7 @@ from mnemorank.errors import InputError, ScorerError
 from mnemorank.memory.memory import Memory, MemoryLike, OnError, as_pool, read_memories
 from mnemorank.model.model import Model, Scored, Scoring, score_by_the_end
 from mnemorank.options import Options
-from mnemorank.ranking.calibration import model_odds, sigmoid
+from mnemorank.ranking.calibration import model_odds
 from mnemorank.ranking.pipeline import FirstRanking, Pipeline, Times, When
 from mnemorank.ranking.stages.rescoring import look_closer
 from mnemorank.results import Ranking, Score
@@ -77,10 +78,9 @@ class Reranker:
         :param field: the key that holds the text, or a path such as `payload.text`.
         :param on_error: `skip` reports bad dates and numbers as warnings instead of raising.
         """
-        started = time.monotonic()
         options = self.options if options is None else options
         if not isinstance(options, Options):
-            raise InputError(f"options: expected Options(…), got {type(options).__name__}")
+            raise InputError(f"expected Options(…), got {type(options).__name__}", field="options")
         _check_request(query, top_k, deadline_ms)
         records = as_pool(memories)
         warnings: list[str] = []
@@ -89,7 +89,7 @@ class Reranker:
         times = Times.read(now, as_of, time_range)
 
         first_stage = FirstRanking.of(query, pool, options.first_stage)
-        deadline = None if deadline_ms is None else started + deadline_ms / 1000
+        deadline = None if deadline_ms is None else Deadline.after_ms(deadline_ms)
         ask = partial(self._ask, query, instruction=instruction, deadline=deadline, report=warnings.append)
         scored, degraded = self._score(ask, pool, first_stage.order[: options.limit], deadline)
         if instruction and scored is not None and not _takes_instructions(scored.manifest):
@@ -139,7 +139,7 @@ class Reranker:
         memories: Sequence[Memory],
         *,
         instruction: str | None,
-        deadline: float | None,
+        deadline: Deadline | None,
         report: Callable[[str], None],
     ) -> Scored:
         scored, read = score_by_the_end(self.model, query, memories, instruction=instruction, deadline=deadline)
@@ -152,7 +152,7 @@ class Reranker:
         ask: Callable[[Sequence[Memory]], Scored],
         pool: Sequence[Memory],
         chosen: Sequence[int],
-        deadline: float | None,
+        deadline: Deadline | None,
     ) -> tuple[Scored | None, str | None]:
         """Raw scores in pool order, or None and the reason why there are none: a failing model must not fail recall."""
         try:
@@ -181,14 +181,14 @@ def _takes_instructions(manifest: Manifest) -> bool:
 
 def _check_request(query: object, top_k: object, deadline_ms: object) -> None:
     if not isinstance(query, str):
-        raise InputError(f"query: expected a string, got {type(query).__name__}")
+        raise InputError(f"expected a string, got {type(query).__name__}", field="query")
     if not query.strip():
-        raise InputError("query: is empty")
+        raise InputError("is empty", field="query")
     if top_k is not None:
         check_number("top_k", top_k, 1, whole=True)
     is_number = isinstance(deadline_ms, Real) and not isinstance(deadline_ms, bool)
     if deadline_ms is not None and not (is_number and deadline_ms > 0):  # type: ignore[operator]
-        raise InputError(f"deadline_ms: expected a number above 0, got {deadline_ms!r}")
+        raise InputError(f"expected a number above 0, got {deadline_ms!r}", field="deadline_ms")
 
 
 def _duplicate_ids(pool: Sequence[Memory]) -> list[str]:

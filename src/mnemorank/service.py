@@ -16,7 +16,7 @@ from typing import Any
 from mnemorank._internal.hardware import HardwareProfile
 from mnemorank._internal.hardware import profile as look_at_hardware
 from mnemorank._internal.threads import Workers
-from mnemorank.artifact.resolve import bundled_models, load_artefact
+from mnemorank.artifact.resolve import bundled_models, load_artifact
 from mnemorank.errors import InputError
 from mnemorank.model.lazy import LazyModel
 from mnemorank.model.model import Model, Scoring
@@ -78,7 +78,7 @@ class RerankerService:
         **model_options: Any,
     ) -> None:
         if not isinstance(max_candidates, int) or max_candidates < 1:
-            raise InputError(f"max_candidates: expected a whole number from 1, got {max_candidates!r}")
+            raise InputError(f"expected a whole number from 1, got {max_candidates!r}", field="max_candidates")
         self.profile = profile
         self.reranker_model = reranker_model
         self.max_candidates = max_candidates
@@ -201,7 +201,7 @@ class RerankerService:
         texts = [_text(candidate, score_field, index) for index, candidate in enumerate(candidates)]
         if adapter not in self._rerankers:
             known = ", ".join(name for name in self._rerankers if name) or "none"
-            raise InputError(f"adapter: unknown {adapter!r}; there are: {known}")
+            raise InputError(f"unknown {adapter!r}; there are: {known}", field="adapter")
         if not candidates:
             return []
         pool = [{**candidate, score_field: text} for candidate, text in zip(candidates, texts, strict=True)]
@@ -245,7 +245,7 @@ class RerankerService:
         name = _model_name(model)
 
         def load() -> Model:
-            family = load_artefact(name).manifest.family
+            family = load_artifact(name).manifest.family
             machine = _hardware(self.profile, family)
             return Model.load(name, **{**machine.scorer_options(family), **model_options})
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from mnemorank import ArtefactError, Memory, Moment, Options, ScorerError
+from mnemorank import ArtifactError, Memory, Moment, Options, ScorerError
 from mnemorank.evaluation.baselines import Question, baselines
 from mnemorank.evaluation.files import digest_of_code
 from mnemorank.evaluation.systems import contestant
@@ -115,7 +115,7 @@ def test_a_changed_folder_without_a_manifest_is_another_contestant(tiny_onnx):
 
 
 def test_an_unknown_name_says_what_there_is():
-    with pytest.raises(ArtefactError, match="no model 'nope'"):
+    with pytest.raises(ArtifactError, match="no model 'nope'"):
         contestant("nope")
 
 
@@ -218,5 +218,5 @@ def test_a_bi_encoder_reads_long_memories_in_windows(bi_encoder):
 
 
 def test_a_folder_that_is_no_bi_encoder(tmp_path):
-    with pytest.raises(ArtefactError, match="is not a folder"):
+    with pytest.raises(ArtifactError, match="is not a folder"):
         contestant(f"bi:{tmp_path / 'nothing'}")

@@ -13,10 +13,10 @@ import pytest
 import torch
 from tokenizers import Tokenizer
 
-from mnemorank.artifact.resolve import load_artefact
+from mnemorank.artifact.resolve import load_artifact
 from mnemorank.cli import main
 from mnemorank.data.sources import read_examples
-from mnemorank.errors import ArtefactError, InputError
+from mnemorank.errors import ArtifactError, InputError
 from mnemorank.export.exporter import Parity, ParityError, export
 from mnemorank.export.fusion import bits_in
 from mnemorank.memory.memory import Memory
@@ -73,8 +73,8 @@ def test_r0s_snippet_runs_on_the_folder(exported):
 
 
 def test_manifest_is_carried_over_and_tells_the_truth(exported, trained):
-    before, after = load_artefact(trained).manifest, load_artefact(exported.path).manifest
-    load_artefact(exported.path).verify()
+    before, after = load_artifact(trained).manifest, load_artifact(exported.path).manifest
+    load_artifact(exported.path).verify()
     for name in ("name", "version", "format", "template", "max_length", "calibration", "recipe"):
         assert getattr(after, name) == getattr(before, name)
     assert after.family == "onnx"
@@ -135,7 +135,7 @@ def test_quality_that_falls_is_refused_and_nothing_is_written(trained, dev_file,
         worse.check(0.02)
     with pytest.raises(ParityError, match="falls by nan"):
         type(good.parity)(**{**good.parity.to_dict(), "metric_after": math.nan}).check(1.0)
-    assert load_artefact(tmp_path / "out").manifest.quantization == "none"
+    assert load_artifact(tmp_path / "out").manifest.quantization == "none"
 
 
 @pytest.mark.parametrize("name", ["graph_difference", "max_difference"])
@@ -182,7 +182,7 @@ def test_command_prints_the_table_and_fails_with_one(trained, dev_file, tmp_path
     monkeypatch.setattr(layers.FirstRowLayer, "forward", lambda self, hidden, *args, **kwargs: hidden[:, :1] * 2)
     assert main(["export", str(trained), str(tmp_path / "out")]) == 1
     assert "differs from the torch model" in capsys.readouterr().err
-    assert load_artefact(tmp_path / "out").manifest.quantization == "none"
+    assert load_artifact(tmp_path / "out").manifest.quantization == "none"
 
 
 def test_only_an_earlier_export_is_replaced(trained, tmp_path):
@@ -223,7 +223,7 @@ def test_questions_too_long_for_the_model_are_left_out_and_told(trained, dev_fil
     told = "left out 1 of 7, questions too long for max_length 96"
     assert f"dev: {told}; calibration: {told}" in " ".join(capsys.readouterr().out.split())
     whole = export(trained, tmp_path / "whole", "none", dev=list(read_examples(dev_file)))
-    parity = load_artefact(tmp_path / "out").manifest.evaluation["parity"]
+    parity = load_artifact(tmp_path / "out").manifest.evaluation["parity"]
     assert parity["metric_before"] == whole.parity.metric_before
     path.write_text(json.dumps(long))
     assert main([*command, "--dev", str(path)]) == 2
@@ -269,7 +269,7 @@ def test_random_heads_are_refused(tmp_path):
     folder = write_model(tmp_path / "model")
     model = AutoModelForSequenceClassification.from_pretrained(folder)
     model.base_model.save_pretrained(folder)
-    with pytest.raises(ArtefactError, match=r"lacks the weights classifier\.bias"):
+    with pytest.raises(ArtifactError, match=r"lacks the weights classifier\.bias"):
         export(folder, tmp_path / "out")
 
 

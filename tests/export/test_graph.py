@@ -9,8 +9,8 @@ import onnxruntime as ort
 import pytest
 import torch
 
-from mnemorank.artifact.resolve import load_artefact
-from mnemorank.errors import ArtefactError
+from mnemorank.artifact.resolve import load_artifact
+from mnemorank.errors import ArtifactError
 from mnemorank.export.fusion import fuse
 from mnemorank.export.graph import INPUTS, bert_layers, load_classifier, write_graph
 from tests.export.conftest import save_tokenizer, write_model
@@ -48,8 +48,8 @@ def torch_logits(model: torch.nn.Module, feed: dict[str, np.ndarray]) -> np.ndar
 )
 @pytest.mark.parametrize("one_node", [True, False])
 def test_graph_gives_the_models_scores_for_any_batch_and_length(tmp_path, architecture, changes, one_node):
-    artefact = load_artefact(write_model(tmp_path / "model", architecture, **changes))
-    model, written = load_classifier(artefact), load_classifier(artefact)
+    artifact = load_artifact(write_model(tmp_path / "model", architecture, **changes))
+    model, written = load_classifier(artifact), load_classifier(artifact)
     write_graph(written, tmp_path / "graph.onnx", one_node_attention=one_node)
     if architecture == "deberta":
         fuse(tmp_path / "graph.onnx", model.config)
@@ -66,7 +66,7 @@ def test_graph_gives_the_models_scores_for_any_batch_and_length(tmp_path, archit
 def test_segment_ids_count_only_where_the_tokenizer_states_them(tmp_path, names):
     folder = write_model(tmp_path / "model")
     save_tokenizer(folder, names)
-    model, written = (load_classifier(load_artefact(folder)) for _ in range(2))
+    model, written = (load_classifier(load_artifact(folder)) for _ in range(2))
     feeds = [inputs(batch, length, model.config.vocab_size) for batch, length in SHAPES]
     write_graph(written, tmp_path / "graph.onnx", calibration=feeds)
     session = ort.InferenceSession(str(tmp_path / "graph.onnx"))
@@ -76,7 +76,7 @@ def test_segment_ids_count_only_where_the_tokenizer_states_them(tmp_path, names)
 
 
 def test_smoothing_leaves_the_scores_as_they_are(trained, tmp_path):
-    model, written = (load_classifier(load_artefact(trained)) for _ in range(2))
+    model, written = (load_classifier(load_artifact(trained)) for _ in range(2))
     feed = inputs(3, 40, model.config.vocab_size)
     write_graph(written, tmp_path / "graph.onnx", calibration=[feed])
     names = [tensor.name for tensor in onnx.load(str(tmp_path / "graph.onnx")).graph.initializer]
@@ -86,7 +86,7 @@ def test_smoothing_leaves_the_scores_as_they_are(trained, tmp_path):
 
 
 def test_earlier_layers_are_fused_and_the_last_one_reads_a_single_row(trained, tmp_path):
-    write_graph(load_classifier(load_artefact(trained)), tmp_path / "graph.onnx")
+    write_graph(load_classifier(load_artifact(trained)), tmp_path / "graph.onnx")
     graph = onnx.load(str(tmp_path / "graph.onnx")).graph
     kinds = Counter(node.op_type for node in graph.node)
     assert kinds["Attention"] == 2
@@ -104,7 +104,7 @@ def test_earlier_layers_are_fused_and_the_last_one_reads_a_single_row(trained, t
 
 
 def test_padding_does_not_change_a_score(trained, tmp_path):
-    write_graph(load_classifier(load_artefact(trained)), tmp_path / "graph.onnx")
+    write_graph(load_classifier(load_artifact(trained)), tmp_path / "graph.onnx")
     session = ort.InferenceSession(str(tmp_path / "graph.onnx"))
     feed = inputs(1, 9, 60)
     padded = {name: np.pad(values, ((0, 0), (0, 23))) for name, values in feed.items()}
@@ -113,16 +113,16 @@ def test_padding_does_not_change_a_score(trained, tmp_path):
 
 
 def test_architectures_that_are_not_bert_are_told_apart(tmp_path):
-    deberta = load_classifier(load_artefact(write_model(tmp_path / "d", "deberta")))
+    deberta = load_classifier(load_artifact(write_model(tmp_path / "d", "deberta")))
     assert bert_layers(deberta) is None
-    assert len(bert_layers(load_classifier(load_artefact(write_model(tmp_path / "b"))))) == 3
+    assert len(bert_layers(load_classifier(load_artifact(write_model(tmp_path / "b"))))) == 3
 
 
 def test_bad_folders_are_named(tmp_path: Path, trained: Path):
     three = write_model(tmp_path / "three", num_labels=3)
-    with pytest.raises(ArtefactError, match=r"three: has 3 labels"):
-        load_classifier(load_artefact(three))
+    with pytest.raises(ArtifactError, match=r"three: has 3 labels"):
+        load_classifier(load_artifact(three))
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "config.json").write_text('{"model_type": "bert", "architectures": ["BertModel"]}')
-    with pytest.raises(ArtefactError, match="broken"):
-        load_classifier(load_artefact(tmp_path / "broken"))
+    with pytest.raises(ArtifactError, match="broken"):
+        load_classifier(load_artifact(tmp_path / "broken"))

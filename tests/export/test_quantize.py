@@ -8,7 +8,7 @@ import torch
 from onnx import numpy_helper
 from safetensors.torch import save_file
 
-from mnemorank.artifact.resolve import load_artefact
+from mnemorank.artifact.resolve import load_artifact
 from mnemorank.cli import main
 from mnemorank.data.examples import read_triplets
 from mnemorank.data.sources import shipped
@@ -141,12 +141,12 @@ def test_codes_of_training_that_are_not_kept_are_told(trained, tmp_path, capsys)
     assert main(["export", str(tmp_path / "qat"), str(tmp_path / "out"), "--quantize", "int8"]) == 0
     told = "trained for INT4 weights in blocks, rounded anew here; --quantize int4 keeps them"
     assert told in capsys.readouterr().out
-    assert load_artefact(tmp_path / "out").manifest.evaluation["parity"]["note"] == told
+    assert load_artifact(tmp_path / "out").manifest.evaluation["parity"]["note"] == told
 
 
 @pytest.fixture
 def graph(trained, tmp_path):
-    write_graph(load_classifier(load_artefact(trained)), tmp_path / "fp32.onnx")
+    write_graph(load_classifier(load_artifact(trained)), tmp_path / "fp32.onnx")
     return tmp_path / "fp32.onnx"
 
 

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from mnemorank import ArtefactError, InputError
+from mnemorank import ArtifactError, InputError
 from mnemorank.learning.events import Event
 from mnemorank.learning.loop import Loop
 from mnemorank.learning.schedule import Cron, Scheduler
@@ -66,7 +66,7 @@ def broken_links(registry: Registry):
 
 def test_a_corrupt_current_is_told_with_the_way_out_which_works(registry):
     for _ in broken_links(registry):
-        with pytest.raises(ArtefactError, match=r"current: is missing or points .* rollback VERSION.*: 0001, 0002"):
+        with pytest.raises(ArtifactError, match=r"current: is missing or points .* rollback VERSION.*: 0001, 0002"):
             registry.current()
         assert registry.rollback("0002").name == "0002"
         assert registry.current().name == "0002"
@@ -78,7 +78,7 @@ def test_a_lost_current_does_not_put_the_first_model_back_by_itself(tmp_path, ti
     with Loop(tmp_path, settings) as loop:
         assert loop.current().name == "0001"
         loop.registry.current_path.unlink()
-        with pytest.raises(ArtefactError, match="rollback VERSION"):
+        with pytest.raises(ArtifactError, match="rollback VERSION"):
             loop.current()
         assert [version.name for version in loop.registry.versions()] == ["0001"]
 
@@ -92,7 +92,7 @@ def test_a_stop_after_the_first_version_was_added_is_made_good(tmp_path, tiny_on
 
 def test_a_damaged_version_file_is_named(registry):
     (registry.version("0001").path / "version.json").write_text("{")
-    with pytest.raises(ArtefactError, match=r"0001/version.json: is damaged"):
+    with pytest.raises(ArtifactError, match=r"0001/version.json: is damaged"):
         registry.versions()
     assert registry.rollback("0002").name == "0002"
 

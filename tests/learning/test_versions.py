@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mnemorank import ArtefactError, InputError, Reranker
+from mnemorank import ArtifactError, InputError, Reranker
 from mnemorank.artifact.manifest import Manifest, write_manifest
 from mnemorank.learning.versions import Registry
 
@@ -95,7 +95,7 @@ def test_a_damaged_version_is_refused_and_nothing_changes(registry):
     path = registry.version("0003").path / "model.onnx"
     path.write_bytes(path.read_bytes()[:-10])
     before = registry.history.path.read_bytes()
-    with pytest.raises(ArtefactError, match=r"version 0003 was refused: .*does not match the hash"):
+    with pytest.raises(ArtifactError, match=r"version 0003 was refused: .*does not match the hash"):
         registry.promote("0003")
     assert registry.current().name == "0002"
     assert registry.history.path.read_bytes() == before

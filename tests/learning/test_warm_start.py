@@ -4,7 +4,7 @@ import shutil
 import numpy as np
 import pytest
 
-from mnemorank import ArtefactError
+from mnemorank import ArtifactError
 from mnemorank.export.exporter import export
 from mnemorank.learning.warm_start import restore
 
@@ -40,7 +40,7 @@ def test_what_was_trained_without_segment_ids_comes_back_without(tiny_world_base
 
 
 def test_a_model_that_is_no_bert_is_refused(tiny_onnx, tmp_path):
-    with pytest.raises(ArtefactError, match="from BERT models in ONNX only"):
+    with pytest.raises(ArtifactError, match="from BERT models in ONNX only"):
         restore(_with_config(tiny_onnx, tmp_path / "a", model_type="gpt2"), tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
@@ -62,7 +62,7 @@ def test_weights_that_do_not_score_like_the_graph_are_refused(tiny_world_base, t
     onnx.save(model, str(path))
     manifest = json.loads((tmp_path / "onnx" / "mnemorank.json").read_text())
     (tmp_path / "onnx" / "mnemorank.json").write_text(json.dumps({**manifest, "files": {}}))
-    with pytest.raises(ArtefactError):
+    with pytest.raises(ArtifactError):
         restore(tmp_path / "onnx", tmp_path / "torch")
     assert not (tmp_path / "torch").exists()
 

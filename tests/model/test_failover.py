@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
+from mnemorank._internal.deadline import Deadline
 from mnemorank.errors import InputError, ScorerError
 from mnemorank.memory.memory import Memory
 from mnemorank.model.failover import Breaker, Failover
@@ -138,7 +139,7 @@ def test_a_query_too_long_for_one_model_goes_to_the_next(local):
 def test_a_hurried_caller_does_not_open_the_breaker(local):
     with serving(delay=0.3) as server:
         chain = Failover([remote(server)], failures=1)
-        scored = chain.score(QUERY, MEMORIES, deadline=time.monotonic() + 0.1)
+        scored = chain.score(QUERY, MEMORIES, deadline=Deadline(0.1))
         assert np.isnan(scored.raw).all()
         assert chain.status()[0].state == "closed"
         assert np.isfinite(chain.score(QUERY, MEMORIES).raw).all()
@@ -154,7 +155,7 @@ def test_hurried_callers_do_not_shut_out_a_model_that_is_still_being_loaded(tiny
     chain = Failover([LazyModel(load)])
     for _ in range(3):
         with pytest.raises(ScorerError, match="is still being loaded"):
-            chain.score(QUERY, MEMORIES, deadline=time.monotonic() + 0.02)
+            chain.score(QUERY, MEMORIES, deadline=Deadline(0.02))
     assert (chain.status()[0].state, chain.status()[0].failed) == ("closed", 0)
     begin.set()
     assert np.isfinite(chain.score(QUERY, MEMORIES).raw).all()
@@ -171,7 +172,7 @@ def test_a_model_that_hangs_fails_by_its_own_limit_and_not_by_the_callers(local,
 
     chain = Failover([Hanging(local.manifest, ScorerError("late"))], timeouts=timeouts, failures=1)
     with pytest.raises(ScorerError, match="no answer in time"):
-        chain.score(QUERY, MEMORIES, deadline=time.monotonic() + (0.02 if timeouts is None else 5))
+        chain.score(QUERY, MEMORIES, deadline=Deadline(0.02 if timeouts is None else 5))
     assert chain.status()[0].state == state
     release.set()
 
@@ -181,7 +182,7 @@ def test_a_dead_server_opens_the_breaker_under_a_callers_deadline_too(local):
         address = f"tei:{server.url}"
     chain = Failover([Model.load(address, back_off=10), local], failures=2)
     for _ in range(3):
-        scored = chain.score(QUERY, MEMORIES, deadline=time.monotonic() + 4)
+        scored = chain.score(QUERY, MEMORIES, deadline=Deadline(4))
         assert scored.manifest.name == "overlap"
         assert np.isfinite(scored.raw).all()
     assert chain.status()[0].state == "open"

@@ -10,7 +10,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from transformers import AutoModelForCausalLM, AutoTokenizer, BertConfig, BertForSequenceClassification, BertModel
 
 from mnemorank.artifact.manifest import write_manifest
-from mnemorank.artifact.resolve import load_artefact
+from mnemorank.artifact.resolve import load_artifact
 from mnemorank.artifact.templates import templates
 from mnemorank.errors import ProbeWarning
 from mnemorank.model.model import Model
@@ -89,7 +89,7 @@ def test_only_models_that_may_be_misread_are_probed_by_default(flat, tiny_onnx, 
     probed = []
     monkeypatch.setattr("mnemorank.model.model.warn_if_failing", lambda model: probed.append(model.manifest.name))
     trusted = shutil.copytree(tiny_onnx, tmp_path / "trusted")
-    write_manifest(trusted, load_artefact(trusted).manifest, ["model.onnx", "tokenizer.json"])
+    write_manifest(trusted, load_artifact(trusted).manifest, ["model.onnx", "tokenizer.json"])
     Model.load(trusted)
     assert probed == []
     Model.load(tiny_onnx)
@@ -125,9 +125,9 @@ def fitted(tmp_path_factory):
 
 
 def probed(folder, template):
-    artefact = load_artefact(folder)
-    manifest = dataclasses.replace(artefact.manifest, template=template)
-    return probe(Model(manifest, open_scorer(dataclasses.replace(artefact, manifest=manifest), device="cpu")))
+    artifact = load_artifact(folder)
+    manifest = dataclasses.replace(artifact.manifest, template=template)
+    return probe(Model(manifest, open_scorer(dataclasses.replace(artifact, manifest=manifest), device="cpu")))
 
 
 def test_a_language_model_passes_with_its_own_prompt_only(fitted):

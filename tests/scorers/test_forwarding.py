@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mnemorank.artifact.resolve import load_artefact
+from mnemorank.artifact.resolve import load_artifact
 from mnemorank.errors import ScorerError
 from mnemorank.scorers import Scorer
 from mnemorank.scorers.onnx import OnnxScorer
@@ -12,7 +12,7 @@ from mnemorank.scorers.protocol import ForwardingScorer
 
 
 def test_a_forwarding_scorer_is_its_inner_scorer(tiny_onnx):
-    inner = OnnxScorer(load_artefact(tiny_onnx))
+    inner = OnnxScorer(load_artifact(tiny_onnx))
     outer: Scorer = ForwardingScorer(inner)
     texts = ["ruby works in berlin", "the cat"]
     assert outer.name == inner.name

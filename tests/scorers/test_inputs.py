@@ -6,7 +6,7 @@ import sys
 import numpy as np
 import pytest
 
-from mnemorank.artifact.resolve import load_artefact
+from mnemorank.artifact.resolve import load_artifact
 from mnemorank.artifact.templates import Rendered, Template, templates
 from mnemorank.errors import MissingExtraError, ScorerError
 from mnemorank.memory.memory import Memory
@@ -17,12 +17,12 @@ from mnemorank.scorers.protocol import Pair
 
 
 def manifest_with(tiny_onnx, template, max_length=256):
-    return dataclasses.replace(load_artefact(tiny_onnx).manifest, template=template, max_length=max_length)
+    return dataclasses.replace(load_artifact(tiny_onnx).manifest, template=template, max_length=max_length)
 
 
 def opened(tiny_onnx, template, max_length=256):
     manifest = manifest_with(tiny_onnx, template, max_length)
-    return Model(manifest, open_scorer(dataclasses.replace(load_artefact(tiny_onnx), manifest=manifest)))
+    return Model(manifest, open_scorer(dataclasses.replace(load_artifact(tiny_onnx), manifest=manifest)))
 
 
 @pytest.mark.parametrize("template", ["instruct", "features"])
@@ -79,10 +79,10 @@ def test_a_pair_template_may_write_round_its_segments(tiny_onnx, tiny_tokenizer,
 
 def test_a_family_whose_packages_are_missing_names_the_extra(tiny_onnx, monkeypatch):
     monkeypatch.setitem(sys.modules, "mnemorank.scorers.torch.classifier", None)  # importing it fails
-    artefact = load_artefact(tiny_onnx)
-    torch_artefact = dataclasses.replace(artefact, manifest=dataclasses.replace(artefact.manifest, family="torch"))
+    artifact = load_artifact(tiny_onnx)
+    torch_artifact = dataclasses.replace(artifact, manifest=dataclasses.replace(artifact.manifest, family="torch"))
     with pytest.raises(MissingExtraError, match=r"pip install 'mnemorank\[torch\]'"):
-        open_scorer(torch_artefact)
+        open_scorer(torch_artifact)
 
 
 def test_a_closed_onnx_model_says_so(tiny_onnx):

@@ -1,4 +1,3 @@
-import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -10,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
-from mnemorank import ArtefactError, InputError, ScorerError
-from mnemorank.artifact.resolve import load_artefact
+from mnemorank import ArtifactError, InputError, ScorerError
+from mnemorank._internal.deadline import Deadline
+from mnemorank.artifact.resolve import load_artifact
 from mnemorank.scorers.onnx import OnnxScorer
 
 QUERY = "where does ruby work now"
@@ -20,7 +20,7 @@ POOL = ["ruby works at aurora labs", "the cat", "ruby does work", "a", "now now 
 
 @pytest.fixture(scope="module")
 def scorer(tiny_onnx):
-    with_two = OnnxScorer(load_artefact(tiny_onnx), threads=2, token_budget=40)
+    with_two = OnnxScorer(load_artifact(tiny_onnx), threads=2, token_budget=40)
     yield with_two
     with_two.close()
 
@@ -48,7 +48,7 @@ def test_scores_do_not_depend_on_neighbours_order_or_budget(scorer, pool, budget
 
 
 def test_the_bundled_models_scores_do_not_depend_on_neighbours():
-    scorer = OnnxScorer(load_artefact("mini"))
+    scorer = OnnxScorer(load_artifact("mini"))
     alone = [scorer.score(QUERY, scorer.prepare([text]))[0] for text in POOL]
     np.testing.assert_allclose(scorer.score(QUERY, scorer.prepare(POOL)), alone, atol=1e-4)
     np.testing.assert_allclose(scorer.score(QUERY, scorer.prepare(POOL[::-1])), alone[::-1], atol=1e-4)
@@ -64,8 +64,8 @@ def test_many_threads_at_once_agree(scorer):
 
 def test_a_past_deadline_scores_nothing_and_a_far_one_all(scorer):
     passages = scorer.prepare(POOL)
-    assert np.isnan(scorer.score(QUERY, passages, deadline=time.monotonic() - 1)).all()
-    far = scorer.score(QUERY, passages, deadline=time.monotonic() + 60)
+    assert np.isnan(scorer.score(QUERY, passages, deadline=Deadline(-1))).all()
+    far = scorer.score(QUERY, passages, deadline=Deadline(60))
     np.testing.assert_allclose(far, scorer.score(QUERY, passages), atol=1e-6)
 
 
@@ -83,12 +83,12 @@ def test_an_input_that_is_too_long_is_never_cut(scorer):
 @pytest.mark.parametrize("bad", [{"threads": 0}, {"token_budget": 0}])
 def test_bad_options_are_named(tiny_onnx, bad):
     with pytest.raises(InputError, match=next(iter(bad))):
-        OnnxScorer(load_artefact(tiny_onnx), **bad)
+        OnnxScorer(load_artifact(tiny_onnx), **bad)
 
 
 def test_an_instruct_template_on_onnx_renders_one_text(tiny_onnx):
-    artefact = load_artefact(tiny_onnx)
-    scorer = OnnxScorer(replace(artefact, manifest=replace(artefact.manifest, template="instruct", max_length=400)))
+    artifact = load_artifact(tiny_onnx)
+    scorer = OnnxScorer(replace(artifact, manifest=replace(artifact.manifest, template="instruct", max_length=400)))
     # One segment only: the overlap model finds no second segment to count in.
     assert scorer.score("ruby", scorer.prepare(["ruby"]))[0] == -1
 
@@ -102,5 +102,5 @@ def test_foreign_inputs_are_refused(tiny_onnx, tmp_path):
     extra = onnx.helper.make_tensor_value_info("pixels", onnx.TensorProto.FLOAT, [1])
     model.graph.input.append(extra)
     onnx.save(model, str(folder / "model.onnx"))
-    with pytest.raises(ArtefactError, match="pixels"):
-        OnnxScorer(load_artefact(folder))
+    with pytest.raises(ArtifactError, match="pixels"):
+        OnnxScorer(load_artifact(folder))

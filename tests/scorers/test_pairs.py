@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mnemorank.artifact.resolve import load_artefact
+from mnemorank._internal.deadline import Deadline
+from mnemorank.artifact.resolve import load_artifact
 from mnemorank.scorers.onnx import OnnxScorer
 from mnemorank.scorers.protocol import Batch, Pair, PairScorer
 
@@ -14,7 +15,7 @@ TEXTS = ["ruby works at aurora labs", "the cat", "ruby moved to berlin in march 
 
 @pytest.fixture
 def scorer(tiny_onnx):
-    scorer = OnnxScorer(load_artefact(tiny_onnx), threads=2)
+    scorer = OnnxScorer(load_artifact(tiny_onnx), threads=2)
     yield scorer
     scorer.close()
 
@@ -40,7 +41,7 @@ def test_pairs_of_different_queries_share_a_batch_and_its_size_is_reported(score
 
 def test_a_deadline_that_has_passed_leaves_pairs_unscored(scorer):
     (passage,) = scorer.prepare(["the cat"])
-    assert np.isnan(scorer.score_pairs([Pair("cat", passage)], deadline=0.0)).all()
+    assert np.isnan(scorer.score_pairs([Pair("cat", passage)], deadline=Deadline(0))).all()
 
 
 def test_the_onnx_scorer_is_a_pair_scorer(scorer):

@@ -10,7 +10,8 @@ from contextvars import copy_context
 import numpy as np
 import pytest
 
-from mnemorank.artifact.resolve import load_artefact
+from mnemorank._internal.deadline import Deadline
+from mnemorank.artifact.resolve import load_artifact
 from mnemorank.errors import ScorerError
 from mnemorank.scorers.onnx import OnnxScorer
 from mnemorank.scorers.protocol import Batch, Pair
@@ -24,7 +25,7 @@ class GatedScorer(OnnxScorer):
     """The real scorer behind a gate, so that a test decides when rounds run, and sees them."""
 
     def __init__(self, folder, **options):
-        super().__init__(load_artefact(folder), **options)
+        super().__init__(load_artifact(folder), **options)
         self.gate = threading.Event()
         self.entered = threading.Event()
         self.rounds: list[list[str]] = []
@@ -145,14 +146,14 @@ def test_cancelling_drops_what_waits(gated, batcher):
 
 def test_a_deadline_is_kept_even_while_a_round_runs(gated, batcher):
     started = time.monotonic()
-    scores = batcher.score("cat", gated.prepare(["the cat"] * 10), deadline=started + 0.2)
+    scores = batcher.score("cat", gated.prepare(["the cat"] * 10), deadline=Deadline(0.2))
     assert 0.15 < time.monotonic() - started < 2
     assert np.isnan(scores).all()
 
 
 def test_a_ticket_out_of_time_is_an_error_where_no_partial_answer_was_asked_for(gated, batcher):
     with ThreadPoolExecutor(1) as pool:
-        ticket = Ticket(deadline=time.monotonic() + 0.1)
+        ticket = Ticket(deadline=Deadline(0.1))
         work = in_thread(pool, ticket, lambda: batcher.score("cat", gated.prepare(["the cat"])))
         with pytest.raises(DeadlineError):
             work.result(10)
@@ -182,7 +183,7 @@ def test_the_ticket_counts_pairs_tokens_and_time(gated, batcher):
 
 
 def test_without_batching_scores_and_counts_are_the_same(tiny_onnx):
-    scorer = CountingScorer(OnnxScorer(load_artefact(tiny_onnx)))
+    scorer = CountingScorer(OnnxScorer(load_artifact(tiny_onnx)))
     ticket = Ticket()
     with ThreadPoolExecutor(1) as pool:
         scores = in_thread(pool, ticket, lambda: scorer.score("ruby cat", scorer.prepare(["the cat", "ruby cat"])))
@@ -206,7 +207,7 @@ def test_the_pairs_of_one_request_are_shared_among_the_cores(tiny_onnx):
 @pytest.mark.parametrize("lengths", [[0], [0, 0, 0], [3, 0]])
 def test_pairs_without_tokens_are_taken_too(tiny_onnx, lengths):
     """A round that takes none of them would be followed by another, without end."""
-    (passage,) = OnnxScorer(load_artefact(tiny_onnx)).prepare(["ruby"])
+    (passage,) = OnnxScorer(load_artifact(tiny_onnx)).prepare(["ruby"])
     queue = FairQueue(100, takers=2)
     queue.put(Job([Pair("ruby", passage)] * len(lengths), lengths))
     rounds = 0
@@ -217,9 +218,9 @@ def test_pairs_without_tokens_are_taken_too(tiny_onnx, lengths):
 
 
 def test_a_request_without_tokens_is_scored(tiny_onnx):
-    scorer = OnnxScorer(load_artefact(tiny_onnx), threads=1)
+    scorer = OnnxScorer(load_artifact(tiny_onnx), threads=1)
     batcher = BatchingScorer(scorer, rounds_at_once=2)
     passages = scorer.prepare([""] * 3)
     assert {passage.length for passage in passages} == {0}
-    assert np.isfinite(batcher.score("", passages, deadline=time.monotonic() + 5)).all()
+    assert np.isfinite(batcher.score("", passages, deadline=Deadline(5))).all()
     batcher.close()

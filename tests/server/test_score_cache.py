@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mnemorank.artifact.resolve import load_artefact
+from mnemorank._internal.deadline import Deadline
+from mnemorank.artifact.resolve import load_artifact
 from mnemorank.scorers.onnx import OnnxScorer
 from mnemorank.server.score_cache import RememberingScorer
 from tests.server.test_model_slot import make_model
@@ -15,7 +16,7 @@ TEXTS = ["ruby works at aurora labs", "the cat", "ruby"]
 
 @pytest.fixture
 def scorer(tiny_onnx):
-    inner = OnnxScorer(load_artefact(tiny_onnx), threads=1)
+    inner = OnnxScorer(load_artifact(tiny_onnx), threads=1)
     inner.run_pairs = 0
     inner.on_batch = lambda batch: setattr(inner, "run_pairs", inner.run_pairs + batch.pairs)
     yield inner
@@ -68,7 +69,7 @@ def test_the_oldest_is_forgotten_first(scorer):
 def test_what_a_deadline_left_unscored_is_not_remembered(scorer):
     remembering = RememberingScorer(scorer, 100, lambda known: None)
     passages = scorer.prepare(TEXTS)
-    assert np.isnan(remembering.score("ruby", passages, deadline=0.0)).all()
+    assert np.isnan(remembering.score("ruby", passages, deadline=Deadline(0))).all()
     assert np.isfinite(remembering.score("ruby", passages)).all()
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mnemorank.errors import ArtefactError, InputError
+from mnemorank.errors import ArtifactError, InputError
 from mnemorank.server import Settings, create_app
 from mnemorank.server.observability import JsonFormatter
 
@@ -114,7 +114,7 @@ def test_secrets_are_not_shown(given, shown):
 
 
 def test_a_model_that_cannot_be_loaded_is_logged_without_its_secrets(caplog):
-    with pytest.raises(ArtefactError):
+    with pytest.raises(ArtifactError):
         create_app().state.slot.load_first("tei:http://me:hush@rank.example")
     (record,) = [record for record in caplog.records if record.getMessage() == "model refused"]
     assert record.fields["model"] == "tei:http://…@rank.example"

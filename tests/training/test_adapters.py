@@ -9,7 +9,7 @@ from peft import PeftModel
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
 
 from mnemorank import Model
-from mnemorank.artifact.resolve import load_artefact
+from mnemorank.artifact.resolve import load_artifact
 from mnemorank.artifact.templates import templates
 from mnemorank.data.examples import read_lists
 from mnemorank.errors import InputError
@@ -100,7 +100,7 @@ def test_a_merged_adapter_is_a_plain_model_with_the_same_scores(lychee, tmp_path
     lychee["lora"]["merge"] = True
     train(parse_recipe(lychee), tmp_path / "merged")
 
-    assert load_artefact(tmp_path / "merged").manifest.family == "torch"
+    assert load_artifact(tmp_path / "merged").manifest.family == "torch"
     one, two = (Model.load(tmp_path / name, probe=False) for name in ("adapter", "merged"))
     for example in list(read_lists(dev_lists))[:4]:
         first, second = (model.score(example.query, example.memories).raw for model in (one, two))

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from mnemorank._internal.arrays import sigmoid
 from mnemorank.data.examples import Candidate, Example
 from mnemorank.memory.memory import Memory
-from mnemorank.ranking.calibration import sigmoid
 from mnemorank.training.evaluation import calibrate, measure_bm25
 
 

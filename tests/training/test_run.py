@@ -14,7 +14,7 @@ from sentence_transformers import CrossEncoder
 
 from mnemorank import Model
 from mnemorank.artifact.manifest import Calibration, FirstStage, Manifest, Windows
-from mnemorank.artifact.resolve import load_artefact
+from mnemorank.artifact.resolve import load_artifact
 from mnemorank.artifact.templates import templates
 from mnemorank.data.distill import distill
 from mnemorank.data.examples import read_lists, write_lists
@@ -73,21 +73,21 @@ def test_progress_tells_step_loss_dev_and_time(trained):
     assert seen[-1].dev is not None
 
 
-def test_the_folder_is_a_whole_artefact_with_a_record(trained):
+def test_the_folder_is_a_whole_artifact_with_a_record(trained):
     outcome, _ = trained
-    artefact = load_artefact(outcome.output)
-    artefact.verify()
-    record = artefact.manifest.recipe
+    artifact = load_artifact(outcome.output)
+    artifact.verify()
+    record = artifact.manifest.recipe
 
-    assert {"model.safetensors", "config.json", "tokenizer.json", "README.md"} <= set(artefact.manifest.files)
-    assert artefact.manifest.family == "torch"
+    assert {"model.safetensors", "config.json", "tokenizer.json", "README.md"} <= set(artifact.manifest.files)
+    assert artifact.manifest.family == "torch"
     assert len({path.stat().st_mode for path in outcome.output.iterdir() if path.is_file()}) == 1
     assert record["seed"] == 1
     assert record["versions"]["torch"] == torch.__version__
     assert [entry["use"] for entry in record["data"]] == ["train", "dev"]
     assert all(len(entry["sha256"]) == 64 for entry in record["data"])
     assert record["stages"][0]["lists"] == 48
-    assert artefact.manifest.evaluation["dev"]["queries"] == 12
+    assert artifact.manifest.evaluation["dev"]["queries"] == 12
     assert not (outcome.output / "checkpoints").exists()
 
 
@@ -104,7 +104,8 @@ def test_the_card_holds_the_measured_numbers(trained):
 def test_scores_are_calibrated_on_dev(trained, dev_lists):
     outcome, _ = trained
     labels = np.array([label for e in read_lists(dev_lists) for label in e.labels])
-    from mnemorank.ranking.calibration import log_odds, sigmoid
+    from mnemorank._internal.arrays import sigmoid
+    from mnemorank.ranking.calibration import log_odds
 
     raw = scores_of(Model.load(outcome.output, probe=False), dev_lists)
     relevance = sigmoid(log_odds(raw, "logit", outcome.manifest.calibration))
@@ -391,7 +392,7 @@ def test_the_recipe_says_how_the_pipeline_runs_the_model(tables, tmp_path):
         "calibration": {"scale": 0.5, "bias": -1.0},
     }
     train(parse_recipe({**tables, "train": {**tables["train"], "steps": 1}}), tmp_path / "out")
-    manifest = load_artefact(tmp_path / "out").manifest
+    manifest = load_artifact(tmp_path / "out").manifest
     assert manifest.first_stage == FirstStage(0.3, in_part=1.2)
     assert manifest.windows == Windows(most=2)
     assert (manifest.link_weight, manifest.occasion_weight, manifest.abstain_below) == (2.0, 0.3, 0.2)

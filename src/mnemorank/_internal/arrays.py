@@ -1,4 +1,4 @@
-"""Ranks of numbers."""
+"""Small numeric functions on numpy arrays."""
 
 from __future__ import annotations
 
@@ -13,3 +13,21 @@ def mean_ranks(values: Floats) -> Floats:
     _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
     ends = np.cumsum(counts)
     return np.asarray((ends - (counts + 1) / 2)[inverse], dtype=np.float64)
+
+
+def log_sigmoid(x: Floats) -> Floats:
+    """The logarithm of the sigmoid, which tells numbers apart whose sigmoid is 1."""
+    return np.minimum(x, 0.0) - np.log1p(np.exp(-np.abs(x)))
+
+
+def sigmoid(logits: Floats) -> Floats:
+    """Logistic function without overflow; NaN stays NaN."""
+    logits = np.asarray(logits, dtype=np.float64)
+    small = np.exp(-np.abs(logits))
+    return np.asarray(np.where(logits >= 0, 1 / (1 + small), small / (1 + small)), dtype=np.float64)
+
+
+def logit(probabilities: Floats) -> Floats:
+    """Inverse of `sigmoid`; 0 and 1 are moved inside by 1e-12 so that they stay finite."""
+    inside = np.clip(np.asarray(probabilities, dtype=np.float64), 1e-12, 1 - 1e-12)
+    return np.asarray(np.log(inside) - np.log1p(-inside), dtype=np.float64)

@@ -99,27 +99,27 @@ def _nearest(key: str, known: Mapping[str, object]) -> str:
 def one_of(table: Any, key: str, allowed: Sequence[object]) -> None:
     if getattr(table, key) not in allowed:
         names = ", ".join(str(value) for value in allowed if value is not None)
-        raise InputError(f"{key}: expected one of {names}, got {getattr(table, key)!r}")
+        raise InputError(f"expected one of {names}, got {getattr(table, key)!r}", field=key)
 
 
 def file_name(table: Any, key: str) -> None:
     """A name that files are called by."""
     value = getattr(table, key)
     if not value.strip() or value in (".", "..") or any(mark in value for mark in "/\\\0"):
-        raise InputError(f"{key}: expected a name that a file can have, without / or \\, got {value!r:.60}")
+        raise InputError(f"expected a name that a file can have, without / or \\, got {value!r:.60}", field=key)
 
 
 def at_least(table: Any, key: str, low: float) -> None:
     value = getattr(table, key)
     if value is not None and value < low:
-        raise InputError(f"{key}: expected a number from {low}, got {value}")
+        raise InputError(f"expected a number from {low}, got {value}", field=key)
 
 
 def positive(table: Any, key: str) -> None:
     if not getattr(table, key) > 0:
-        raise InputError(f"{key}: expected a number above 0, got {getattr(table, key)}")
+        raise InputError(f"expected a number above 0, got {getattr(table, key)}", field=key)
 
 
 def between(table: Any, key: str, low: float, high: float) -> None:
     if not low <= getattr(table, key) <= high:
-        raise InputError(f"{key}: expected a number from {low} to {high}, got {getattr(table, key)}")
+        raise InputError(f"expected a number from {low} to {high}, got {getattr(table, key)}", field=key)

@@ -15,4 +15,4 @@ def check_number(name: str, value: object, low: float, high: float = math.inf, *
         return
     kind = "a whole number" if whole else "a number"
     extent = f"from {low:g}" if high == math.inf else f"from {low:g} to {high:g}"
-    raise InputError(f"{name}: expected {kind} {extent}, got {value!r:.60}")
+    raise InputError(f"expected {kind} {extent}, got {value!r:.60}", field=name)

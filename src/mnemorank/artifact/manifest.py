@@ -13,7 +13,7 @@ from typing import Any
 
 from mnemorank.artifact.formats import formats
 from mnemorank.artifact.templates import templates
-from mnemorank.errors import ArtefactError
+from mnemorank.errors import ArtifactError
 
 MANIFEST = "mnemorank.json"
 SCHEMA = 1
@@ -66,14 +66,14 @@ class Windows:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """All that is known about how to call a model. See docs/artefact.md for each field.
+    """All that is known about how to call a model. See docs/artifact.md for each field.
 
     :param link_weight: log-odds for a memory whose subject the best candidates, or whose heading the query names.
     :param occasion_weight: log-odds for each log-odds by which others of the same day stand above the pool.
     :param asked_time_weight: log-odds for a memory of the time that the query names.
     :param closer_weight: the share that the best excerpt of a leading long memory has in its log-odds.
     :param abstain_below: calibrated relevance under which the best candidate counts as "nothing relevant".
-    :param files: SHA-256 of each file of the artefact.
+    :param files: SHA-256 of each file of the artifact.
     """
 
     name: str
@@ -107,20 +107,20 @@ def read_manifest(path: Path) -> Manifest:
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise ArtefactError(f"{path}: cannot be read as JSON: {error}") from None
+        raise ArtifactError(f"{path}: cannot be read as JSON: {error}") from None
     if not isinstance(data, dict):
-        raise ArtefactError(f"{path}: expected a JSON object, got {type(data).__name__}")
+        raise ArtifactError(f"{path}: expected a JSON object, got {type(data).__name__}")
     schema = data.pop("schema", None)
     if not isinstance(schema, int) or isinstance(schema, bool) or schema < 1:
-        raise ArtefactError(f"{path}: schema: expected {SCHEMA}, got {schema!r}")
+        raise ArtifactError(f"{path}: schema: expected {SCHEMA}, got {schema!r}")
     if schema > SCHEMA:
-        raise ArtefactError(f"{path}: schema {schema} is newer than this mnemorank reads ({SCHEMA}); upgrade mnemorank")
+        raise ArtifactError(f"{path}: schema {schema} is newer than this mnemorank reads ({SCHEMA}); upgrade mnemorank")
     return _checked(data, path)
 
 
-def write_manifest(folder: Path, manifest: Manifest, artefact_files: list[str]) -> Manifest:
-    """Write the manifest with the hashes of the artefact's files; replaces an older one atomically."""
-    hashed = replace(manifest, files={name: sha256(folder / name) for name in sorted(artefact_files)})
+def write_manifest(folder: Path, manifest: Manifest, artifact_files: list[str]) -> Manifest:
+    """Write the manifest with the hashes of the artifact's files; replaces an older one atomically."""
+    hashed = replace(manifest, files={name: sha256(folder / name) for name in sorted(artifact_files)})
     partial = folder / (MANIFEST + ".partial")
     partial.write_text(hashed.to_json(), encoding="utf-8")
     os.replace(partial, folder / MANIFEST)
@@ -197,7 +197,7 @@ _PARTS = {"calibration": Calibration, "first_stage": FirstStage, "windows": Wind
 
 def _checked(data: dict[str, Any], path: Path) -> Manifest:
     if "name" not in data:
-        raise ArtefactError(f"{path}: name: is required")
+        raise ArtifactError(f"{path}: name: is required")
     arguments: dict[str, Any] = {}
     for key, value in data.items():
         if key in _PARTS:
@@ -209,19 +209,19 @@ def _checked(data: dict[str, Any], path: Path) -> Manifest:
 
 def _checked_part(key: str, value: object, path: Path) -> object:
     if not isinstance(value, dict):
-        raise ArtefactError(f"{path}: {key}: expected an object, got {value!r:.60}")
+        raise ArtifactError(f"{path}: {key}: expected an object, got {value!r:.60}")
     return _PARTS[key](**{name: _checked_value(f"{key}.{name}", part, path) for name, part in value.items()})
 
 
 def _checked_value(key: str, value: object, path: Path) -> object:
     if key not in CHECKS:
         known = ", ".join(f.name for f in fields(Manifest))
-        raise ArtefactError(f"{path}: {key}: unknown field; there are: {known}")
+        raise ArtifactError(f"{path}: {key}: unknown field; there are: {known}")
     expected, check = CHECKS[key]
     try:
         fits = check(value)
     except TypeError:  # an unhashable value where a name is expected
         fits = False
     if not fits:
-        raise ArtefactError(f"{path}: {key}: expected {expected}, got {value!r:.60}")
+        raise ArtifactError(f"{path}: {key}: expected {expected}, got {value!r:.60}")
     return value

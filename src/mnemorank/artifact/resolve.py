@@ -1,4 +1,4 @@
-"""The artefact: a model folder in the usual Hugging Face layout plus `mnemorank.json`, its manifest."""
+"""The artifact: a model folder in the usual Hugging Face layout plus `mnemorank.json`, its manifest."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from mnemorank.artifact.manifest import DEFAULT_MAX_LENGTH, MANIFEST, Manifest, read_manifest, sha256
-from mnemorank.errors import ArtefactError, MissingExtraError
+from mnemorank.errors import ArtifactError, MissingExtraError
 
 # Their positions start behind the padding token's, the second of the table.
 _BEHIND_PADDING = ("roberta", "xlm-roberta", "xlm-roberta-xl", "camembert", "mpnet")
 
 
 @dataclass(frozen=True, slots=True)
-class Artefact:
+class Artifact:
     """A model folder that was found and whose manifest was read."""
 
     path: Path
@@ -35,19 +35,19 @@ class Artefact:
         for name in names:
             if (self.path / name).is_file():
                 return self.path / name
-        raise ArtefactError(f"{self.path}: {' or '.join(names)} is missing")
+        raise ArtifactError(f"{self.path}: {' or '.join(names)} is missing")
 
     def verify(self) -> None:
         """Check every hash of the manifest against the file on disk."""
         for name, expected in self.manifest.files.items():
             path = self.file(name)
             if sha256(path) != expected:
-                raise ArtefactError(
+                raise ArtifactError(
                     f"{path}: does not match the hash in {MANIFEST}; the file is damaged or was changed after export"
                 )
 
 
-def load_artefact(name: str | Path) -> Artefact:
+def load_artifact(name: str | Path) -> Artifact:
     """Find a model and read its manifest.
 
     :param name: a bundled model's name (`mini`), a folder, `hf:org/name` with an optional `@revision`, or the address
@@ -56,12 +56,12 @@ def load_artefact(name: str | Path) -> Artefact:
     from mnemorank.scorers.remote.address import is_remote, remote_manifest  # scorers import this module
 
     if isinstance(name, str) and is_remote(name):
-        return Artefact(Path(name), remote_manifest(name), has_manifest=True)
+        return Artifact(Path(name), remote_manifest(name), has_manifest=True)
     path = resolve(name)
     manifest_path = path / MANIFEST
     if not manifest_path.exists():
-        return Artefact(path, _default_manifest(path), has_manifest=False)
-    return Artefact(path, read_manifest(manifest_path), has_manifest=True)
+        return Artifact(path, _default_manifest(path), has_manifest=False)
+    return Artifact(path, read_manifest(manifest_path), has_manifest=True)
 
 
 def resolve(name: str | Path) -> Path:
@@ -75,8 +75,8 @@ def resolve(name: str | Path) -> Path:
     if path.is_dir():
         return path
     if path.exists():
-        raise ArtefactError(f"{path}: is a file; a model is a folder (with model.onnx and tokenizer.json)")
-    raise ArtefactError(
+        raise ArtifactError(f"{path}: is a file; a model is a folder (with model.onnx and tokenizer.json)")
+    raise ArtifactError(
         f"no model {text!r}: neither a bundled model ({', '.join(bundled_models()) or 'none'}) nor a folder; "
         "models of the Hugging Face hub are named hf:org/name"
     )
@@ -100,7 +100,7 @@ def _from_hub(name: str) -> Path:
     try:
         return Path(snapshot_download(repository, revision=revision or None, allow_patterns=wanted))
     except Exception as error:  # the hub client raises dozens of kinds; all mean that the model cannot be had
-        raise ArtefactError(f"{name}: cannot be had from the Hugging Face hub: {error}") from error
+        raise ArtifactError(f"{name}: cannot be had from the Hugging Face hub: {error}") from error
 
 
 def _default_manifest(path: Path) -> Manifest:
@@ -126,7 +126,7 @@ def guess_family(path: Path) -> str:
         return "yes-no" if read_json_object(path / "adapter_config.json").get("task_type") == "CAUSAL_LM" else "lora"
     config = read_json_object(path / "config.json")
     if not config:
-        raise ArtefactError(
+        raise ArtifactError(
             f"{path}: is not a model folder: it has neither {MANIFEST}, model.onnx, adapter_config.json nor config.json"
         )
     architectures = config.get("architectures") or [""]
@@ -170,7 +170,7 @@ def read_json_object(path: Path) -> dict[str, Any]:
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise ArtefactError(f"{path}: cannot be read as JSON: {error}") from None
+        raise ArtifactError(f"{path}: cannot be read as JSON: {error}") from None
     if not isinstance(data, dict):
-        raise ArtefactError(f"{path}: expected a JSON object, got {type(data).__name__}")
+        raise ArtifactError(f"{path}: expected a JSON object, got {type(data).__name__}")
     return data

@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import NoReturn, Protocol, cast
 
 from mnemorank._version import __version__
-from mnemorank.errors import ArtefactError, InputError, MissingExtraError, MnemorankError
+from mnemorank.errors import ArtifactError, InputError, MissingExtraError, MnemorankError
 
 COMMANDS = ("demo", "rerank", "score", "models", "bench", "audit", "serve", "train", "export", "learn")
 
@@ -52,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         logging.getLogger(name).setLevel(logging.ERROR)
     try:
         return arguments.run(arguments) or 0
-    except (InputError, ArtefactError, MissingExtraError) as error:
+    except (InputError, ArtifactError, MissingExtraError) as error:
         return _fail(error, 2)
     except MnemorankError as error:
         return _fail(error, 1)

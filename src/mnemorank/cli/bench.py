@@ -35,14 +35,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--limit", type=positive_number, metavar="N", help="only the first N questions")
     parser.add_argument("--model-only", action="store_true", help="the bare model: no blend, no other stage")
     parser.add_argument(
-        "--first-stage-weight", type=float, metavar="W", help="of the pipeline's blend (default: the artefact's)"
+        "--first-stage-weight", type=float, metavar="W", help="of the pipeline's blend (default: the artifact's)"
     )
-    parser.add_argument("--link-weight", type=float, metavar="W", help="of second hops (default: the artefact's)")
-    parser.add_argument("--occasion-weight", type=float, metavar="W", help="of the same day (default: the artefact's)")
+    parser.add_argument("--link-weight", type=float, metavar="W", help="of second hops (default: the artifact's)")
+    parser.add_argument("--occasion-weight", type=float, metavar="W", help="of the same day (default: the artifact's)")
     parser.add_argument(
-        "--asked-time-weight", type=float, metavar="W", help="of a named time (default: the artefact's)"
+        "--asked-time-weight", type=float, metavar="W", help="of a named time (default: the artifact's)"
     )
-    parser.add_argument("--closer-weight", type=float, metavar="W", help="of excerpts (default: the artefact's)")
+    parser.add_argument("--closer-weight", type=float, metavar="W", help="of excerpts (default: the artifact's)")
     parser.add_argument("--threads", type=positive_number, metavar="N", help="threads of each model (default: all)")
     parser.add_argument("--json", metavar="FILE", help="write the figures as JSON; - for standard output")
     parser.add_argument("--html", metavar="FILE", help="write a report, one page that needs no network")

@@ -1,4 +1,4 @@
-"""`mnemorank export`: a trained model as a small ONNX artefact."""
+"""`mnemorank export`: a trained model as a small ONNX artifact."""
 
 from __future__ import annotations
 

@@ -21,13 +21,13 @@ def run(arguments: argparse.Namespace) -> int | None:
 
 
 def _list(arguments: argparse.Namespace) -> None:
-    from mnemorank.artifact.resolve import bundled_models, load_artefact
+    from mnemorank.artifact.resolve import bundled_models, load_artifact
     from mnemorank.cli.output import print_json, table
     from mnemorank.errors import InputError
 
     if arguments.model:
         raise InputError("models list takes no model; did you mean: mnemorank models show " + arguments.model)
-    found = [load_artefact(name) for name in bundled_models()]
+    found = [load_artifact(name) for name in bundled_models()]
     if arguments.json:
         print_json([{"name": a.manifest.name, "version": a.manifest.version, "bytes": _size(a.path)} for a in found])
         return
@@ -48,40 +48,40 @@ def _show(arguments: argparse.Namespace) -> None:
     from dataclasses import asdict
 
     from mnemorank._internal.hardware import profile
-    from mnemorank.artifact.resolve import load_artefact
+    from mnemorank.artifact.resolve import load_artifact
     from mnemorank.cli.output import print_json, table
 
-    artefact = load_artefact(arguments.model or "mini")
-    manifest = asdict(artefact.manifest)
+    artifact = load_artifact(arguments.model or "mini")
+    manifest = asdict(artifact.manifest)
     hardware = {key: value for key, value in asdict(profile()).items() if value is not None}
     if arguments.json:
-        identity = {"fingerprint": artefact.fingerprint, "has_manifest": artefact.has_manifest}
+        identity = {"fingerprint": artifact.fingerprint, "has_manifest": artifact.has_manifest}
         print_json({**manifest, **identity, "hardware": hardware})
         return
     plain = {key: value for key, value in manifest.items() if key not in ("recipe", "evaluation", "files")}
     rows = [(key, _shown(value)) for key, value in plain.items() if value is not None]
-    rows += [(f"evaluation.{key}", _shown(value)) for key, value in artefact.manifest.evaluation.items()]
-    rows += [("fingerprint", artefact.fingerprint), ("size", f"{_size(artefact.path) / 1e6:.1f} MB")]
+    rows += [(f"evaluation.{key}", _shown(value)) for key, value in artifact.manifest.evaluation.items()]
+    rows += [("fingerprint", artifact.fingerprint), ("size", f"{_size(artifact.path) / 1e6:.1f} MB")]
     rows += [(f"hardware.{key}", _shown(value)) for key, value in hardware.items()]
     print(table(rows, ("field", "value")))
-    if not artefact.has_manifest:
+    if not artifact.has_manifest:
         print("\nThe folder has no mnemorank.json: these are the defaults for a plain Hugging Face folder.")
 
 
 def _verify(arguments: argparse.Namespace) -> int:
-    from mnemorank.artifact.resolve import load_artefact
+    from mnemorank.artifact.resolve import load_artifact
     from mnemorank.cli.output import print_json
     from mnemorank.model.model import Model
 
-    artefact = load_artefact(arguments.model or "mini")
-    artefact.verify()
+    artifact = load_artifact(arguments.model or "mini")
+    artifact.verify()
     Model.load(arguments.model or "mini").close()
     if arguments.json:
-        print_json({"model": artefact.manifest.name, "verified": sorted(artefact.manifest.files), "loads": True})
+        print_json({"model": artifact.manifest.name, "verified": sorted(artifact.manifest.files), "loads": True})
     else:
-        checked = len(artefact.manifest.files)
+        checked = len(artifact.manifest.files)
         whole = f"{checked} files match their hashes" if checked else "there are no hashes to check"
-        print(f"{artefact.manifest.name}: {whole}, and the model loads")
+        print(f"{artifact.manifest.name}: {whole}, and the model loads")
     return 0
 
 

@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from mnemorank._internal.arrays import logit
 from mnemorank.data.examples import Candidate, Example
 from mnemorank.model.model import Scoring, score_by_the_end
-from mnemorank.ranking.calibration import logit
 
 TEACHER_SCORE = "teacher_score"
 

@@ -9,15 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mnemorank._internal.arrays import Floats
 from mnemorank.data.examples import Candidate, Example, question_group
 from mnemorank.data.splits import shingles
 from mnemorank.errors import InputError, MissingExtraError
 from mnemorank.memory.memory import Memory
 from mnemorank.text.words import terms
 
-Floats = NDArray[np.float64]
 Retriever = Callable[[Sequence[str], Sequence[str]], Floats]
 
 
@@ -53,9 +52,9 @@ class Mining:
             if name == "margin" and value is None:
                 continue
             if not isinstance(value, (int, float)) or not low <= value <= high:
-                raise InputError(f"{name}: expected a number from {low} to {high}, got {value!r}")
+                raise InputError(f"expected a number from {low} to {high}, got {value!r}", field=name)
         if self.groups not in ("any", "own", "other"):
-            raise InputError(f"groups: expected any, own or other, got {self.groups!r}")
+            raise InputError(f"expected any, own or other, got {self.groups!r}", field="groups")
         if self.count < 1 or self.first < 1 or self.last < self.first:
             raise InputError(
                 f"count and first: at least 1, and last: at least first; got {self.count}, {self.first}, {self.last}"
@@ -92,7 +91,7 @@ def mine(
     mining = mining or Mining()
     pool = _Pool.of(examples, corpus)
     if not pool.memories:
-        raise InputError("negatives: there is no memory to draw from")
+        raise InputError("there is no memory to draw from", field="negatives")
     retrieve = retriever or open_retriever(mining.retriever)
     scores = retrieve([example.query for example in examples], [memory.text for memory in pool.memories])
     right: dict[str, dict[str, Memory]] = {}
@@ -192,7 +191,7 @@ def open_retriever(name: str) -> Retriever:
         return bm25_scores
     if Path(name).is_dir():
         return lambda queries, texts: bi_encoder_scores(name, queries, texts)
-    raise InputError(f"retriever: expected bm25 or the folder of a bi-encoder, got {name!r}")
+    raise InputError(f"expected bm25 or the folder of a bi-encoder, got {name!r}", field="retriever")
 
 
 def bm25_scores(queries: Sequence[str], texts: Sequence[str]) -> Floats:

@@ -88,9 +88,9 @@ class Source:
         known = {field.name for field in fields(cls)}
         unknown = sorted(set(table) - known)
         if unknown:
-            raise InputError(f"source: {unknown[0]}: unknown key; there are: {', '.join(sorted(known))}")
+            raise InputError(f"{unknown[0]}: unknown key; there are: {', '.join(sorted(known))}", field="source")
         if "path" not in table:
-            raise InputError("source: path: is required")
+            raise InputError("path: is required", field="source")
         return cls(**{**table, "path": Path(table["path"])})
 
 

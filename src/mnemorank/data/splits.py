@@ -55,7 +55,7 @@ def split_by_group(examples: Sequence[Example], dev_share: float = 0.1) -> Split
     :param dev_share: the share of groups on the dev side.
     """
     if not 0 < dev_share < 1:
-        raise InputError(f"dev_share: expected a number between 0 and 1, got {dev_share!r}")
+        raise InputError(f"expected a number between 0 and 1, got {dev_share!r}", field="dev_share")
     groups = sorted({group_of(example) for example in examples})
     if len(groups) < 2:
         raise InputError(f"a split needs at least two groups, got {len(groups)}")

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
+from mnemorank._internal.deadline import Deadline
 from mnemorank.artifact.formats import format_memory
 from mnemorank.data.examples import GRADED_RELEVANT_FROM, Example
 from mnemorank.data.teacher_cache import GradeCache, pair_key
@@ -81,10 +82,10 @@ class Settings:
 
     def __post_init__(self) -> None:
         if urlsplit(self.url).scheme not in ("http", "https") or not urlsplit(self.url).hostname:
-            raise InputError(f"url: expected http://… or https://…, got {self.url!r}")
+            raise InputError(f"expected http://… or https://…, got {self.url!r}", field="url")
         for name in ("pairs_a_request", "concurrency", "attempts"):
             if getattr(self, name) < 1:
-                raise InputError(f"{name}: expected a whole number from 1, got {getattr(self, name)!r}")
+                raise InputError(f"expected a whole number from 1, got {getattr(self, name)!r}", field=name)
 
 
 class Teacher:
@@ -181,7 +182,7 @@ class Teacher:
             try:
                 with self._lock:
                     self.cost.requests += 1
-                answer = self._client.post(body, headers, time.monotonic() + self.settings.timeout)
+                answer = self._client.post(body, headers, Deadline(self.settings.timeout))
                 if answer.status == 200:
                     grades = self._read(answer, len(texts))
                     for text, grade in zip(texts, grades, strict=True):
@@ -245,7 +246,7 @@ class _MalformedError(Exception):
 def mid_tier(example: Example, first: int, last: int) -> list[int]:
     """Positions of the candidates at the first stage's ranks `first` to `last`, by the file's scores, else BM25."""
     if not 1 <= first <= last:
-        raise InputError(f"tier: expected 1 ≤ first ≤ last, got {first} and {last}")
+        raise InputError(f"expected 1 ≤ first ≤ last, got {first} and {last}", field="tier")
     stated = [memory.first_stage_score for memory in example.memories]
     if any(score is None for score in stated):
         scores = memories_bm25(example.query, example.memories)

@@ -10,18 +10,15 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mnemorank._internal.arrays import Floats, sigmoid
 from mnemorank._internal.plugins import Registry
 from mnemorank.errors import MissingExtraError
 from mnemorank.evaluation.files import digest_of_code
 from mnemorank.memory.memory import Memory
 from mnemorank.memory.moment import Moment
-from mnemorank.ranking.calibration import sigmoid
 from mnemorank.ranking.factors import Fusion, factors, standardised
 from mnemorank.text.chat import memories_bm25
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,16 +8,17 @@ from typing import Any
 
 import numpy as np
 
+from mnemorank._internal.arrays import Floats
 from mnemorank.artifact.manifest import MANIFEST
-from mnemorank.errors import ArtefactError, MissingExtraError
-from mnemorank.evaluation.baselines import Answer, Floats, Question
+from mnemorank.errors import ArtifactError, MissingExtraError
+from mnemorank.evaluation.baselines import Answer, Question
 from mnemorank.evaluation.files import digest_of_code, digest_of_folder
 
 PREFIX = "bi:"
 
 
 def is_bi_encoder(folder: Path) -> bool:
-    """A sentence-transformers folder whose last step pools tokens into a vector, and not one of our artefacts."""
+    """A sentence-transformers folder whose last step pools tokens into a vector, and not one of our artifacts."""
     modules = folder / "modules.json"
     return modules.is_file() and not (folder / MANIFEST).exists() and "Pooling" in modules.read_text(encoding="utf-8")
 
@@ -36,11 +37,11 @@ class BiEncoder:
                 f"{folder}: a bi-encoder needs `pip install 'mnemorank[train]'` ({error})"
             ) from error
         if not folder.is_dir():
-            raise ArtefactError(f"{folder}: is not a folder with a bi-encoder")
+            raise ArtifactError(f"{folder}: is not a folder with a bi-encoder")
         try:
             self._model: Any = SentenceTransformer(str(folder), device="cpu")
         except (OSError, ValueError, KeyError) as error:
-            raise ArtefactError(f"{folder}: cannot be loaded as a bi-encoder: {error}") from error
+            raise ArtifactError(f"{folder}: cannot be loaded as a bi-encoder: {error}") from error
         self.name = name or folder.resolve().name
         # About 1.4 tokens a word of English, with room for the special tokens.
         self._words = words or max(int((self._model.max_seq_length or 256) / 1.4) - 2, 8)

@@ -16,10 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mnemorank._internal.arrays import Floats
 from mnemorank.data.examples import Example
 from mnemorank.errors import MissingExtraError
-
-Floats = NDArray[np.float64]
 
 MEASURES = ("map", "mrr@10", "ndcg@10", "recall@5", "recall@10", "hit@1", "hit@3", "hit@5", "hit@10")
 _IR_NAMES = {

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from mnemorank._internal.arrays import Floats
+
 RESAMPLES = 5000
 SEED = 20240305
 

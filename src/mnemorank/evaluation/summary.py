@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mnemorank._internal.arrays import Floats
 from mnemorank.evaluation.benchmark import Asked, Evaluation
 from mnemorank.evaluation.cache import Outcome
 from mnemorank.evaluation.metrics import (
@@ -24,7 +24,6 @@ from mnemorank.evaluation.metrics import (
 )
 from mnemorank.evaluation.significance import Comparison, Interval, compare, interval
 
-Floats = NDArray[np.float64]
 TOP = 5
 INTERVALS = ("map", "mrr@10", "ndcg@10", "hit@1")
 

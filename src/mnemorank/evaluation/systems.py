@@ -9,14 +9,15 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
-from mnemorank.artifact.resolve import Artefact, load_artefact
+from mnemorank._internal.arrays import sigmoid
+from mnemorank.artifact.resolve import Artifact, load_artifact
 from mnemorank.errors import ScorerError
 from mnemorank.evaluation.baselines import Answer, Contestant, Question, baselines
 from mnemorank.evaluation.bi_encoder import PREFIX, BiEncoder, is_bi_encoder
 from mnemorank.evaluation.files import digest_of_code, digest_of_folder
 from mnemorank.model.model import Model, score_by_the_end
 from mnemorank.options import Options
-from mnemorank.ranking.calibration import model_odds, sigmoid
+from mnemorank.ranking.calibration import model_odds
 from mnemorank.reranker import Reranker
 
 # What answers behind an address may change from day to day: a contestant with this fingerprint is not cached.
@@ -37,11 +38,11 @@ def contestant(
         return BareModel(name, NOT_CACHED, Model.load(remote_address(name), probe=False, back_off=0.1))
     if name.startswith(PREFIX) or is_bi_encoder(Path(name).expanduser()):
         return BiEncoder(Path(name.removeprefix(PREFIX)).expanduser())
-    artefact = load_artefact(name)
+    artifact = load_artifact(name)
     scorer_options: dict[str, Any] = {} if threads is None else {"threads": threads}
     model = Model.load(name, **scorer_options)
-    shown = artefact.manifest.name if Path(name).is_dir() else name
-    identity = _identity(artefact)
+    shown = artifact.manifest.name if Path(name).is_dir() else name
+    identity = _identity(artifact)
     if model_only:
         return BareModel(shown, identity and f"bare-{identity}", model)
     chosen = options or Options()
@@ -60,11 +61,11 @@ def remote_address(url: str) -> str:
     return f"jina:{url}" if path.startswith("/v1/") else f"tei:{url}"
 
 
-def _identity(artefact: Artefact) -> str:
+def _identity(artifact: Artifact) -> str:
     """What the scores depend on. Without a manifest nothing says which weights these are, but the files themselves."""
-    if artefact.manifest.family == "remote":
+    if artifact.manifest.family == "remote":
         return NOT_CACHED
-    own = artefact.fingerprint if artefact.has_manifest else digest_of_folder(artefact.path)
+    own = artifact.fingerprint if artifact.has_manifest else digest_of_folder(artifact.path)
     return f"{own}-{digest_of_code()}"
 
 

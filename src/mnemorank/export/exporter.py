@@ -1,4 +1,4 @@
-"""Export: from the folder that training wrote to a small ONNX artefact, with a check that it is as good."""
+"""Export: from the folder that training wrote to a small ONNX artifact, with a check that it is as good."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from mnemorank.artifact.manifest import MANIFEST, Manifest, write_manifest
-from mnemorank.artifact.resolve import Artefact, load_artefact
+from mnemorank.artifact.resolve import Artifact, load_artifact
 from mnemorank.data.examples import Example
 from mnemorank.errors import InputError, MissingExtraError
 from mnemorank.evaluation.metrics import Judged
@@ -69,32 +69,33 @@ def export(
     :param tolerance: by how much the dev metric (NDCG@10) may fall.
     """
     if quantize not in KINDS:
-        raise InputError(f"quantize: expected one of {', '.join(KINDS)}, got {quantize!r}")
+        raise InputError(f"expected one of {', '.join(KINDS)}, got {quantize!r}", field="quantize")
     if not tolerance >= 0:
-        raise InputError(f"tolerance: expected a number from 0, got {tolerance!r}")
+        raise InputError(f"expected a number from 0, got {tolerance!r}", field="tolerance")
     _check_dev(dev)
-    artefact = load_artefact(model)
-    _check_output(output, artefact)
-    grid = Grid.read(artefact.path / _GRID) if (artefact.path / _GRID).is_file() else None
+    artifact = load_artifact(model)
+    _check_output(output, artifact)
+    grid = Grid.read(artifact.path / _GRID) if (artifact.path / _GRID).is_file() else None
     if quantize == "int4" and grid is not None and grid.bits != 4:
         raise InputError(
-            f"quantize: {artefact.path / _GRID} holds INT{grid.bits} weights; INT4 would undo what was trained; "
-            f"int{grid.bits} keeps it"
+            f"{artifact.path / _GRID} holds INT{grid.bits} weights; INT4 would undo what was trained; "
+            f"int{grid.bits} keeps it",
+            field="quantize",
         )
-    network = load_classifier(artefact)
-    artefact = _fitting(artefact, network.config)
-    tokenizer = load_tokenizing(*tokenizer_folders(artefact)).tokenizer
+    network = load_classifier(artifact)
+    artifact = _fitting(artifact, network.config)
+    tokenizer = load_tokenizing(*tokenizer_folders(artifact)).tokenizer
     told: list[str] = []
-    writer = InputWriter(tokenizer, artefact.manifest)
+    writer = InputWriter(tokenizer, artifact.manifest)
     dev, calibration = (
         _readable(examples, writer, told.append, what)
         for what, examples in (("dev", dev), ("calibration", calibration))
     )
     _check_dev(dev)
-    compared = feeds(dev or sample_examples(), tokenizer, artefact.manifest)
+    compared = feeds(dev or sample_examples(), tokenizer, artifact.manifest)
     calibrating: list[Feed] = []
     if quantize.startswith("int8"):
-        calibrating = feeds(calibration or dev or list(calibration_examples()), tokenizer, artefact.manifest)
+        calibrating = feeds(calibration or dev or list(calibration_examples()), tokenizer, artifact.manifest)
     expected = torch_scores(network, compared)
     with whole_folder(output) as folder:
         network.config.save_pretrained(str(folder))
@@ -103,11 +104,11 @@ def export(
         work.mkdir()
         plain = work / "fp32.onnx"
         is_bert = bert_layers(network) is not None
-        _write_plain(artefact, plain)
-        name, note = _quantize(quantize, artefact, plain, folder / "model.onnx", calibrating, is_bert, grid)
+        _write_plain(artifact, plain)
+        name, note = _quantize(quantize, artifact, plain, folder / "model.onnx", calibrating, is_bert, grid)
         note = "; ".join([*told, *([note] if note else [])]) or None
         parity = replace(compare(plain, folder / "model.onnx", expected, compared), note=note)
-        manifest = replace(artefact.manifest, family="onnx", quantization=name, files={})
+        manifest = replace(artifact.manifest, family="onnx", quantization=name, files={})
         if dev:
             parity = _with_dev(parity, manifest, folder, plain, dev)
         parity.check(tolerance)
@@ -120,7 +121,7 @@ def export(
 
 def _check_dev(dev: Sequence[Example]) -> None:
     if dev and not any(Judged.of(example).is_ranked for example in dev):
-        raise InputError("dev: no candidate is relevant; there is nothing to judge quality by")
+        raise InputError("no candidate is relevant; there is nothing to judge quality by", field="dev")
 
 
 def _readable(examples: Sequence[Example], writer: InputWriter, say: Callable[[str], None], what: str) -> list[Example]:
@@ -131,8 +132,8 @@ def _readable(examples: Sequence[Example], writer: InputWriter, say: Callable[[s
     return fitting
 
 
-def _write_plain(artefact: Artefact, path: Path, calibration: Sequence[Feed] = (), one_node: bool = True) -> None:
-    network = load_classifier(artefact)  # anew: writing the graph changes the layers
+def _write_plain(artifact: Artifact, path: Path, calibration: Sequence[Feed] = (), one_node: bool = True) -> None:
+    network = load_classifier(artifact)  # anew: writing the graph changes the layers
     config, is_bert = network.config, bert_layers(network) is not None
     write_graph(network, path, one_node_attention=one_node, calibration=calibration)
     if not is_bert:
@@ -141,7 +142,7 @@ def _write_plain(artefact: Artefact, path: Path, calibration: Sequence[Feed] = (
 
 def _quantize(
     kind: str,
-    artefact: Artefact,
+    artifact: Artifact,
     plain: Path,
     target: Path,
     calibration: Sequence[Feed],
@@ -154,14 +155,14 @@ def _quantize(
         return "none", None
     source = plain.with_name("source.onnx")
     if kind == "int4" or (kind == "int8" and grid is not None and grid.bits == 8):
-        _write_plain(artefact, source, one_node=False)
+        _write_plain(artifact, source, one_node=False)
         lost = block_weights(source, target, 4, grid)
         told = (
             f"{len(lost)} trained layers were not found in the graph and rounded anew, such as {min(lost, default='')}"
         )
         return f"int{grid.bits if grid else 4}-weights", told if lost else None
     if is_bert:
-        _write_plain(artefact, source, calibration)
+        _write_plain(artifact, source, calibration)
     else:
         shutil.copy(plain, source)
     told = "trained for INT{0} weights in blocks, rounded anew here; --quantize int{0} keeps them"
@@ -187,33 +188,33 @@ def _with_dev(parity: Parity, manifest: Manifest, folder: Path, plain: Path, dev
     values = []
     for path, quantization in ((fp32, "none"), (folder, manifest.quantization)):
         own = replace(manifest, quantization=quantization)
-        model = Model(own, OnnxScorer(Artefact(path, own, has_manifest=True)))
+        model = Model(own, OnnxScorer(Artifact(path, own, has_manifest=True)))
         values.append(measure_model(model, dev).mean(MEASURE))
         model.close()
     return replace(parity, metric=MEASURE, metric_before=values[0], metric_after=values[1])
 
 
-def _fitting(artefact: Artefact, config: Any) -> Artefact:
-    """The artefact with a length that the model has positions for; an adapter's folder does not say."""
+def _fitting(artifact: Artifact, config: Any) -> Artifact:
+    """The artifact with a length that the model has positions for; an adapter's folder does not say."""
     positions = positions_of(config)
     if positions is None:
-        return artefact
-    length = min(artefact.manifest.max_length, positions)
-    return replace(artefact, manifest=replace(artefact.manifest, max_length=length))
+        return artifact
+    length = min(artifact.manifest.max_length, positions)
+    return replace(artifact, manifest=replace(artifact.manifest, max_length=length))
 
 
-def _check_output(output: Path, artefact: Artefact) -> None:
+def _check_output(output: Path, artifact: Artifact) -> None:
     """Only an earlier export, an empty folder or nothing is replaced; never the model that is being exported."""
     if not output.exists():
         return
-    if output.resolve() == artefact.path.resolve():
+    if output.resolve() == artifact.path.resolve():
         raise InputError(f"{output}: is the model itself; export to another folder")
     if not output.is_dir():
         raise InputError(f"{output}: is a file; export to a folder")
     names = sorted(path.name for path in output.iterdir())
     if not names:
         return
-    there = load_artefact(output).manifest if MANIFEST in names else None
+    there = load_artifact(output).manifest if MANIFEST in names else None
     if there is None or there.family != "onnx":
         raise InputError(f"{output}: holds something else than an earlier export; choose another or remove it")
     strange = [name for name in names if name not in (MANIFEST, *there.files)]

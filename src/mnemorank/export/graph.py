@@ -14,8 +14,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from mnemorank.artifact.resolve import Artefact
-from mnemorank.errors import ArtefactError
+from mnemorank.artifact.resolve import Artifact
+from mnemorank.errors import ArtifactError
 from mnemorank.export.layers import LOWEST, SMOOTHED, FirstRowLayer, FusedLayer
 from mnemorank.scorers.torch.classifier import set_pad
 from mnemorank.scorers.torch.loading import adapter_base, load_network, load_tokenizing
@@ -25,14 +25,14 @@ OPSET = 17
 Feed = Mapping[str, NDArray[np.int64]]
 
 
-def load_classifier(artefact: Artefact) -> Any:
+def load_classifier(artifact: Artifact) -> Any:
     """The model of a folder, in eval mode and full precision; a LoRA adapter is merged into its base."""
     from transformers import AutoModelForSequenceClassification as Classifier
 
-    folder, manifest = artefact.path, artefact.manifest
+    folder, manifest = artifact.path, artifact.manifest
     if manifest.family not in ("torch", "lora"):
         wanted = "the folder that training wrote" if manifest.family == "onnx" else "a sequence classifier"
-        raise ArtefactError(f"{folder}: is of the family {manifest.family}; export takes {wanted}")
+        raise ArtifactError(f"{folder}: is of the family {manifest.family}; export takes {wanted}")
     settings: dict[str, Any] = {"attn_implementation": "eager"}
     if manifest.family == "lora":
         from peft import PeftModel
@@ -43,21 +43,21 @@ def load_classifier(artefact: Artefact) -> Any:
     else:
         loaded = load_network(Classifier, folder, torch.device("cpu"), torch.float32, **settings)
         if loaded.missing:
-            raise ArtefactError(f"{folder}: lacks the weights {', '.join(loaded.missing)}; train the model first")
+            raise ArtifactError(f"{folder}: lacks the weights {', '.join(loaded.missing)}; train the model first")
         model = loaded.network
     if model.config.num_labels not in (1, 2):
-        raise ArtefactError(f"{folder}: has {model.config.num_labels} labels; a reranker has one or two logits a pair")
-    tokenizing = load_tokenizing(*tokenizer_folders(artefact))
+        raise ArtifactError(f"{folder}: has {model.config.num_labels} labels; a reranker has one or two logits a pair")
+    tokenizing = load_tokenizing(*tokenizer_folders(artifact))
     set_pad(model, tokenizing.pad_id)
     model.tokenizer_inputs = tokenizing.inputs
     return model.float().requires_grad_(False)
 
 
-def tokenizer_folders(artefact: Artefact) -> list[Path]:
+def tokenizer_folders(artifact: Artifact) -> list[Path]:
     """Where the tokenizer may lie: the folder itself, and an adapter's base."""
-    if artefact.manifest.family == "lora":
-        return [artefact.path, adapter_base(artefact.path, artefact.manifest.base)]
-    return [artefact.path]
+    if artifact.manifest.family == "lora":
+        return [artifact.path, adapter_base(artifact.path, artifact.manifest.base)]
+    return [artifact.path]
 
 
 def bert_layers(model: Any) -> nn.ModuleList | None:
@@ -156,7 +156,7 @@ def write_graph(model: Any, path: Path, *, one_node_attention: bool = True, cali
             )
     except (RuntimeError, TypeError, ValueError, torch.onnx.errors.OnnxExporterError) as error:
         kind = model.config.model_type
-        raise ArtefactError(f"the architecture {kind} cannot be traced into an ONNX graph: {error}") from error
+        raise ArtifactError(f"the architecture {kind} cannot be traced into an ONNX graph: {error}") from error
     complete_inputs(path)
 
 

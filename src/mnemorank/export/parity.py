@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-from mnemorank._internal.arrays import mean_ranks
+from mnemorank._internal.arrays import Floats, mean_ranks
 from mnemorank.artifact.formats import formats
 from mnemorank.artifact.manifest import Manifest
 from mnemorank.data.examples import Example
@@ -24,7 +24,6 @@ from mnemorank.export.graph import Feed, accepted_inputs
 from mnemorank.scorers.encoding import InputWriter
 from mnemorank.scorers.protocol import Pair
 
-Floats = NDArray[np.float64]
 GRAPH_TOLERANCE = 1e-3
 MEASURE = "ndcg@10"
 

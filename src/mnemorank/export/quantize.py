@@ -60,7 +60,9 @@ def int8_static(source: Path, target: Path, calibration: Sequence[Feed]) -> None
     :param calibration: inputs of real pairs, run one by one.
     """
     if not calibration:
-        raise InputError("calibration: static quantization needs pairs to calibrate on (--dev or --calibration)")
+        raise InputError(
+            "static quantization needs pairs to calibrate on (--dev or --calibration)", field="calibration"
+        )
     int8_dynamic(source, target)
     model = onnx.load(str(target))
     ranges = _ranges(model, calibration)

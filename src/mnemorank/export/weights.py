@@ -11,7 +11,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
-Floats = NDArray[np.float32]
+Float32s = NDArray[np.float32]
 SMALLEST = 512  # tensors below stay as they are: biases, norms, the head
 
 
@@ -23,7 +23,7 @@ def is_large_float(tensor: onnx.TensorProto) -> bool:
     return tensor.data_type == onnx.TensorProto.FLOAT and len(tensor.dims) > 1 and np.prod(tensor.dims) >= SMALLEST
 
 
-def to_int8(weight: Floats, axis: int) -> tuple[NDArray[np.int8], Floats]:
+def to_int8(weight: Float32s, axis: int) -> tuple[NDArray[np.int8], Float32s]:
     """Codes and scales, with a scale for each slice along the other axes; weight ≈ codes · scales."""
     scales = np.abs(weight).max(axis=axis, keepdims=True) / 127
     scales = np.where(scales > 0, scales, 1).astype(np.float32)
@@ -82,7 +82,7 @@ class Grid:
 
     bits: int
     block: int
-    scales: Mapping[str, Floats]
+    scales: Mapping[str, Float32s]
 
     @classmethod
     def read(cls, path: Path) -> Grid:
@@ -95,7 +95,9 @@ class Grid:
         return cls(int(settings["bits"]), int(settings["group_size"]), scales)
 
 
-def to_blocks(weight: Floats, bits: int, block: int, scales: Floats | None = None) -> tuple[NDArray[np.int8], Floats]:
+def to_blocks(
+    weight: Float32s, bits: int, block: int, scales: Float32s | None = None
+) -> tuple[NDArray[np.int8], Float32s]:
     """Signed codes (outputs, blocks, block) and a scale a block of inputs.
 
     :param weight: (outputs, inputs).
@@ -109,7 +111,7 @@ def to_blocks(weight: Floats, bits: int, block: int, scales: Floats | None = Non
     return codes.astype(np.int8), scales.astype(np.float32)
 
 
-def _best_scales(blocks: Floats, bits: int) -> Floats:
+def _best_scales(blocks: Float32s, bits: int) -> Float32s:
     """For each block the scale with the smallest squared error, of some that clip the largest weights a little."""
     low, high = -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
     largest = np.abs(blocks).max(axis=-1)

@@ -76,7 +76,7 @@ class Event:
 
     def __post_init__(self) -> None:
         if not math.isfinite(self.time):
-            raise InputError(f"time: expected seconds since 1970, got {self.time!r}")
+            raise InputError(f"expected seconds since 1970, got {self.time!r}", field="time")
 
 
 def event_of(

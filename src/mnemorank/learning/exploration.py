@@ -26,7 +26,7 @@ def swap_neighbours(
     :param probability: that a considered pair is swapped; 0 changes nothing.
     """
     if not 0 <= probability <= 0.5:
-        raise InputError(f"explore: expected a probability from 0 to 0.5, got {probability!r}")
+        raise InputError(f"expected a probability from 0 to 0.5, got {probability!r}", field="explore")
     source = source or random.Random()
     order = list(items)
     moved = [False] * len(order)

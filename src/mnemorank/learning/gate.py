@@ -52,9 +52,9 @@ class GateRules:
 
     def __post_init__(self) -> None:
         if self.metric not in METRICS:
-            raise InputError(f"gate.metric: expected one of {', '.join(METRICS)}, got {self.metric!r}")
+            raise InputError(f"expected one of {', '.join(METRICS)}, got {self.metric!r}", field="gate.metric")
         if not 0 < self.alpha < 1:
-            raise InputError(f"gate.alpha: expected a number between 0 and 1, got {self.alpha!r}")
+            raise InputError(f"expected a number between 0 and 1, got {self.alpha!r}", field="gate.alpha")
 
     def alpha_at(self, attempt: int) -> float:
         return self.alpha / (attempt * (attempt + 1))

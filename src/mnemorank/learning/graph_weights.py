@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemorank.errors import ArtefactError
+from mnemorank.errors import ArtifactError
 
-Floats = NDArray[np.float32]
+Float32s = NDArray[np.float32]
 _TABLES = {
     "word_embeddings": "vocab_size",
     "position_embeddings": "max_position_embeddings",
@@ -26,10 +26,10 @@ class GraphWeights:
     :param norms: scale and shift of each layer norm.
     """
 
-    tables: dict[str, Floats] = field(default_factory=dict)
-    weights: list[Floats] = field(default_factory=list)
-    biases: list[Floats] = field(default_factory=list)
-    norms: list[tuple[Floats, Floats]] = field(default_factory=list)
+    tables: dict[str, Float32s] = field(default_factory=dict)
+    weights: list[Float32s] = field(default_factory=list)
+    biases: list[Float32s] = field(default_factory=list)
+    norms: list[tuple[Float32s, Float32s]] = field(default_factory=list)
 
 
 def read_weights(path: Path, config: dict[str, Any]) -> GraphWeights:
@@ -42,7 +42,7 @@ def read_weights(path: Path, config: dict[str, Any]) -> GraphWeights:
         reader.read(node)
     missing = set(_TABLES) - set(reader.found.tables)
     if missing:
-        raise ArtefactError(f"{path}: {min(missing)} was not found in the graph")
+        raise ArtifactError(f"{path}: {min(missing)} was not found in the graph")
     return reader.found
 
 
@@ -53,7 +53,7 @@ class _Reader:
         self.found = GraphWeights()
         self._config = config
         self._constants = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
-        self._factors: dict[str, Floats] = {}
+        self._factors: dict[str, Float32s] = {}
         self._numpy = numpy_helper.to_array
 
     def read(self, node: Any) -> None:
@@ -85,7 +85,7 @@ class _Reader:
         if node.input[0] in self._factors:
             self._factors[node.output[0]] = self._factors[node.input[0]]
 
-    def _add_weight(self, node: Any, weight: Floats) -> None:
+    def _add_weight(self, node: Any, weight: Float32s) -> None:
         factor = self._factors.get(node.input[0])
         self.found.weights.append(weight if factor is None else np.asarray(factor[:, None] * weight))
 
@@ -152,7 +152,7 @@ class _Reader:
     def _is_known(self, name: str) -> bool:
         return name in self._constants
 
-    def _value(self, name: str) -> Floats:
+    def _value(self, name: str) -> Float32s:
         """A constant in full precision; a scale a column where there is one."""
         value = self._constants[name]
         if not name.endswith(_QUANTIZED):

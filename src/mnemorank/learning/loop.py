@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mnemorank.artifact.resolve import resolve
 from mnemorank.data.examples import Example
@@ -24,10 +24,6 @@ from mnemorank.learning.shadow import ShadowResult, compare_shadow, count_scored
 from mnemorank.learning.store import deletion, examples
 from mnemorank.learning.store.events import EventStore, StoreNote
 from mnemorank.learning.versions import SERVED, Registry, Version, no_step
-
-if TYPE_CHECKING:
-    from mnemorank.learning.loop import Loop
-
 
 logger = logging.getLogger(__name__)
 _MININGS = 5
@@ -105,7 +101,9 @@ class Loop:
             if examples.save(self.store.database, mined.examples, "feedback", seen):
                 break
         else:
-            raise InputError(f"mining: something was deleted during each of {_MININGS} attempts; mine again later")
+            raise InputError(
+                f"something was deleted during each of {_MININGS} attempts; mine again later", field="mining"
+            )
         if golden is not None:
             examples.save(self.store.database, mine_golden(golden, rules.held_out), "golden")
         return mined
@@ -121,14 +119,16 @@ class Loop:
         with self.runs.one_at_a_time():
             under_way = self.recover()
             if under_way is not None and under_way.state in OPEN_STATES:
-                raise InputError(f"run: {under_way.id} is under way; wait for it or cancel it")
+                raise InputError(f"{under_way.id} is under way; wait for it or cancel it", field="run")
             return self._train(promote, who)
 
     def _train(self, promote: bool, who: str) -> tuple[Run, subprocess.Popen[bytes]]:
         found = examples.counts(self.store.database).get(TRAIN, 0)
         least = self.settings.training.least_examples
         if found < least:
-            raise InputError(f"examples: {found} to train on, at least {least} are needed; gather more feedback")
+            raise InputError(
+                f"{found} to train on, at least {least} are needed; gather more feedback", field="examples"
+            )
         parent = self.current()
         run = self.runs.create(
             who=who,
@@ -160,7 +160,7 @@ class Loop:
         """Measure a version against the current one and ask the gate; the answer goes into the history."""
         candidate, current = self.registry.version(name), self.current()
         if candidate.name == current.name:
-            raise InputError(f"version: {name} is the current one; there is nothing to compare it with")
+            raise InputError(f"{name} is the current one; there is nothing to compare it with", field="version")
         floor = self.registry.floor()
         others = [floor] if floor is not None and floor.name not in (current.name, name) else []
         old, new, *first = measure_models(
@@ -200,10 +200,14 @@ class Loop:
                 if said
                 else f"not evaluated yet against {self.current().name}"
             )
-            raise InputError(f"version: {name} did not pass the gate: {reasons}; --force promotes it all the same")
+            raise InputError(
+                f"{name} did not pass the gate: {reasons}; --force promotes it all the same", field="version"
+            )
         shadow = check_shadow(self.shadow_result(name), self.settings.gate) if self.settings.shadow else None
         if shadow is not None and not shadow.passed and not force:
-            raise InputError(f"version: {name} is not proven yet: {shadow.reason}; --force promotes it all the same")
+            raise InputError(
+                f"{name} is not proven yet: {shadow.reason}; --force promotes it all the same", field="version"
+            )
         why = f"{why} (forced)".strip() if force else why
         forced = not (said and said["promote"]) or (shadow is not None and not shadow.passed)
         facts = {"gate": said, "shadow": asdict(shadow) if shadow else None, "forced": forced}

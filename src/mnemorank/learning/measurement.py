@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemorank.artifact.resolve import load_artefact
+from mnemorank._internal.arrays import Floats
+from mnemorank.artifact.resolve import load_artifact
 from mnemorank.data.examples import Example
 from mnemorank.errors import ScorerError
 from mnemorank.evaluation.baselines import Question
@@ -18,7 +19,6 @@ from mnemorank.evaluation.metrics import Judged, expected_calibration_error, mea
 from mnemorank.model.model import Model, Scoring, score_by_the_end
 from mnemorank.reranker import Reranker
 
-Floats = NDArray[np.float64]
 Tick = Callable[[], None]
 _TIMED_PAIRS = 64
 
@@ -158,7 +158,7 @@ def _seconds_per_pair(models: Sequence[Model], sets: Mapping[str, Sequence[Examp
 
 
 def _bytes(path: Path) -> int:
-    """Size of what is served: the artefact's own files."""
-    artefact = load_artefact(path)
-    names = artefact.manifest.files or {entry.name: "" for entry in artefact.path.iterdir() if entry.is_file()}
-    return sum((artefact.path / name).stat().st_size for name in names)
+    """Size of what is served: the artifact's own files."""
+    artifact = load_artifact(path)
+    names = artifact.manifest.files or {entry.name: "" for entry in artifact.path.iterdir() if entry.is_file()}
+    return sum((artifact.path / name).stat().st_size for name in names)

@@ -76,7 +76,7 @@ class Runs:
     def folder(self, run_id: str) -> Path:
         path = self.root / run_id
         if not run_id or "/" in run_id or run_id.startswith(".") or not (path / "run.json").is_file():
-            raise InputError(f"run: no run {run_id!r}")
+            raise InputError(f"no run {run_id!r}", field="run")
         return path
 
     def all(self) -> list[Run]:
@@ -154,7 +154,7 @@ class Runs:
         """Stop a run for good; returns once its process has gone."""
         run = self.get(run_id)
         if run.state not in OPEN_STATES:
-            raise InputError(f"run: {run_id} is {run.state} already")
+            raise InputError(f"{run_id} is {run.state} already", field="run")
         (self.folder(run_id) / "cancel").touch()
         deadline = time.monotonic() + wait
         while self.is_alive(run_id):

@@ -33,7 +33,7 @@ class Cron:
     def parse(cls, text: str) -> Cron:
         parts = text.split()
         if len(parts) != len(_FIELDS):
-            raise InputError(f"cron: expected five fields such as '0 3 * * *', got {text!r}")
+            raise InputError(f"expected five fields such as '0 3 * * *', got {text!r}", field="cron")
         read = [_values(part, *field) for part, field in zip(parts, _FIELDS, strict=True)]
         read[4] = frozenset(day % 7 for day in read[4])
         return cls(tuple(read), parts[2].startswith("*"), parts[4].startswith("*"))
@@ -54,7 +54,7 @@ class Cron:
             whole_day = candidate.replace(hour=23, minute=59)
             is_day = any(self.matches(candidate.replace(hour=h, minute=min(self.fields[0]))) for h in self.fields[1])
             candidate = candidate + timedelta(minutes=1) if is_day else whole_day + timedelta(minutes=1)
-        raise InputError("cron: never comes, such as the 31st of February")
+        raise InputError("never comes, such as the 31st of February", field="cron")
 
 
 def _values(part: str, name: str, low: int, high: int) -> frozenset[int]:
@@ -71,9 +71,9 @@ def _values(part: str, name: str, low: int, high: int) -> frozenset[int]:
                 bounds = (int(first), high if slash else int(first))
             stride = int(step) if slash else 1
         except ValueError:
-            raise InputError(f"cron: {name}: cannot read {piece!r}") from None
+            raise InputError(f"{name}: cannot read {piece!r}", field="cron") from None
         if not (low <= bounds[0] <= bounds[1] <= high and stride >= 1):
-            raise InputError(f"cron: {name}: expected {low} to {high}, got {piece!r}")
+            raise InputError(f"{name}: expected {low} to {high}, got {piece!r}", field="cron")
         found.update(range(bounds[0], bounds[1] + 1, stride))
     return frozenset(found)
 

@@ -52,7 +52,7 @@ class Training:
 
     def __post_init__(self) -> None:
         if self.quantize not in ("none", "int8", "int8-static", "int4"):
-            raise InputError(f"quantize: expected none, int8, int8-static or int4, got {self.quantize!r}")
+            raise InputError(f"expected none, int8, int8-static or int4, got {self.quantize!r}", field="quantize")
         for name, low, high in (
             ("threads", 1, 1024),
             ("nice", 0, 19),
@@ -60,11 +60,11 @@ class Training:
             ("least_examples", 1, 10**9),
         ):
             if not low <= getattr(self, name) <= high:
-                raise InputError(f"{name}: expected a whole number from {low} to {high}, got {getattr(self, name)}")
+                raise InputError(f"expected a whole number from {low} to {high}, got {getattr(self, name)}", field=name)
         if not self.replay_weight >= 0:
-            raise InputError(f"replay_weight: expected a number from 0, got {self.replay_weight}")
+            raise InputError(f"expected a number from 0, got {self.replay_weight}", field="replay_weight")
         if self.replay_most is not None and self.replay_most < 1:
-            raise InputError(f"replay_most: expected a number from 1, got {self.replay_most}")
+            raise InputError(f"expected a number from 1, got {self.replay_most}", field="replay_most")
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ class Schedule:
         if self.cron is not None:
             Cron.parse(self.cron).next_after(datetime.now())
         if self.after_examples is not None and self.after_examples < 1:
-            raise InputError(f"after_examples: expected a whole number from 1, got {self.after_examples}")
+            raise InputError(f"expected a whole number from 1, got {self.after_examples}", field="after_examples")
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         if not 0 <= self.explore <= 0.5:
-            raise InputError(f"explore: expected a probability from 0 to 0.5, got {self.explore}")
+            raise InputError(f"expected a probability from 0 to 0.5, got {self.explore}", field="explore")
 
 
 def settings_to_table(settings: Settings) -> dict[str, Any]:

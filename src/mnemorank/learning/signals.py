@@ -74,15 +74,15 @@ class Signal:
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
-            raise InputError(f"kind: unknown signal {self.kind!r}; there are: {', '.join(sorted(KINDS))}")
+            raise InputError(f"unknown signal {self.kind!r}; there are: {', '.join(sorted(KINDS))}", field="kind")
         if self.kind == "stars" and (self.value is None or not 1 <= self.value <= 5):
-            raise InputError(f"value: expected 1 to 5 stars, got {self.value!r}")
+            raise InputError(f"expected 1 to 5 stars, got {self.value!r}", field="value")
         if self.kind == "note" and not (self.note or "").strip():
-            raise InputError("note: is empty")
+            raise InputError("is empty", field="note")
         if not math.isfinite(self.time):
-            raise InputError(f"time: expected seconds since 1970, got {self.time!r}")
+            raise InputError(f"expected seconds since 1970, got {self.time!r}", field="time")
         if self.position < WHOLE_EVENT:
-            raise InputError(f"position: expected a place from 0, got {self.position}")
+            raise InputError(f"expected a place from 0, got {self.position}", field="position")
 
 
 @dataclass(frozen=True, slots=True)

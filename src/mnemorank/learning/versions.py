@@ -20,8 +20,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mnemorank.artifact.resolve import load_artefact
-from mnemorank.errors import ArtefactError, InputError, MnemorankError
+from mnemorank.artifact.resolve import load_artifact
+from mnemorank.errors import ArtifactError, InputError, MnemorankError
 
 VERSION_FILE = "version.json"
 TORCH = "torch"
@@ -78,7 +78,7 @@ class Registry:
             return None
         if name is None or self.find(name) is None:
             known = ", ".join(version.name for version in self.versions()) or "none"
-            raise ArtefactError(
+            raise ArtifactError(
                 f"{self.current_path}: is missing or points to no version; "
                 f"`mnemorank learn rollback VERSION` puts one back in service; there are: {known}"
             )
@@ -110,12 +110,12 @@ class Registry:
         path = self._versions / name
         if not name or name.startswith(".") or "/" in name or not (path / VERSION_FILE).is_file():
             known = sorted(entry.name for entry in self._versions.iterdir() if not entry.name.startswith("."))
-            raise InputError(f"version: no version {name!r}; there are: {', '.join(known) or 'none'}")
+            raise InputError(f"no version {name!r}; there are: {', '.join(known) or 'none'}", field="version")
         try:
             record = json.loads((path / VERSION_FILE).read_text(encoding="utf-8"))
             return Version(name, path, record["made_at"], record["parent"], record["facts"])
         except (KeyError, TypeError, ValueError) as error:
-            raise ArtefactError(f"{path / VERSION_FILE}: is damaged: {error!r:.80}; remove the folder") from error
+            raise ArtifactError(f"{path / VERSION_FILE}: is damaged: {error!r:.80}; remove the folder") from error
 
     def find(self, name: str) -> Version | None:
         """A version that may have been collected."""
@@ -135,14 +135,14 @@ class Registry:
 
         :param torch: the folder that training made, kept to train on from.
         """
-        artefact = load_artefact(model)
-        artefact.verify()
+        artifact = load_artifact(model)
+        artifact.verify()
         with self._locked():
             name = self._next_name()
             staged = self._versions / f".staged-{name}-{os.getpid()}"
             shutil.rmtree(staged, ignore_errors=True)
             self._step("add: copy")
-            _copy_model(artefact.path, staged)
+            _copy_model(artifact.path, staged)
             if torch is not None:
                 self._step("add: copy torch")
                 shutil.copytree(torch, staged / TORCH, ignore=shutil.ignore_patterns("checkpoint*", "*.partial"))
@@ -185,7 +185,7 @@ class Registry:
         :param spare: names of others that stay.
         """
         if keep < 1:
-            raise InputError(f"keep: expected a whole number from 1, got {keep}")
+            raise InputError(f"expected a whole number from 1, got {keep}", field="keep")
         with self._locked():
             kept = {version.name for version in (self.current(), self.previous()) if version is not None}
             known = [version.name for version in self.versions()]
@@ -211,7 +211,7 @@ class Registry:
             previous = self._current_name()
             if instead_of is not None and previous != instead_of:
                 message = f"{name} passed the gate against {instead_of}, but {previous} is in service now"
-                raise InputError(f"version: {message}; evaluate it again")
+                raise InputError(f"{message}; evaluate it again", field="version")
             self._step(f"{action}: verify")
             _check(version)
             link = self.root / f".current-{os.getpid()}"
@@ -232,10 +232,10 @@ class Registry:
         if previous is not None:
             return previous.name
         if current is None:
-            raise InputError("version: there is no earlier version to go back to")
+            raise InputError("there is no earlier version to go back to", field="version")
         others = ", ".join(version.name for version in self.versions() if version.name != current.name)
         way_out = f"; name the one to put in service: {others}" if others else ""
-        raise InputError(f"version: there is no earlier version than {current.name} to go back to{way_out}")
+        raise InputError(f"there is no earlier version than {current.name} to go back to{way_out}", field="version")
 
     def _reconcile(self) -> None:
         """A process killed between swap and record leaves a current that the history does not know: record it."""
@@ -307,9 +307,9 @@ def _check(version: Version) -> None:
         finally:
             model.close()
     except MnemorankError as error:
-        raise ArtefactError(f"version {version.name} was refused: {error}") from error
+        raise ArtifactError(f"version {version.name} was refused: {error}") from error
     if score != score:
-        raise ArtefactError(f"version {version.name} was refused: its probe gave no score")
+        raise ArtifactError(f"version {version.name} was refused: its probe gave no score")
 
 
 def _copy_model(source: Path, target: Path) -> None:

@@ -18,10 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from mnemorank.artifact.resolve import load_artefact, resolve
+from mnemorank.artifact.resolve import load_artifact, resolve
 from mnemorank.data.sources import shipped
-from mnemorank.errors import ArtefactError
-from mnemorank.learning.graph_weights import Floats, GraphWeights, read_weights
+from mnemorank.errors import ArtifactError
+from mnemorank.learning.graph_weights import Float32s, GraphWeights, read_weights
 from mnemorank.learning.mining.golden import read_any
 from mnemorank.learning.versions import Version
 from mnemorank.scorers.encoding import Ids, load_tokenizer
@@ -41,25 +41,25 @@ def restore(model: Path, folder: Path) -> Path:
     """
     if (folder / "config.json").exists():
         return folder
-    artefact = load_artefact(model)
-    config = json.loads(artefact.file("config.json").read_text(encoding="utf-8"))
-    if artefact.manifest.family != "onnx" or config.get("model_type") != "bert":
-        raise ArtefactError(f"{model}: torch weights can be restored from BERT models in ONNX only")
-    found = read_weights(artefact.file("model.onnx", "onnx/model.onnx"), config)
-    if not _reads_types(artefact.path):
+    artifact = load_artifact(model)
+    config = json.loads(artifact.file("config.json").read_text(encoding="utf-8"))
+    if artifact.manifest.family != "onnx" or config.get("model_type") != "bert":
+        raise ArtifactError(f"{model}: torch weights can be restored from BERT models in ONNX only")
+    found = read_weights(artifact.file("model.onnx", "onnx/model.onnx"), config)
+    if not _reads_types(artifact.path):
         # Exported from a model that was trained without segment ids: they must not matter in training either.
         types = found.tables["token_type_embeddings"]
         found.tables["token_type_embeddings"] = np.tile(types[:1], (len(types), 1))
     models = [_model(config, _state(found, config, variant)) for variant in _variants(found, config)]
-    errors = [_difference(torch_model, artefact.path) for torch_model in models]
+    errors = [_difference(torch_model, artifact.path) for torch_model in models]
     best = int(np.argmin(errors))
     if errors[best] > _LARGEST_ERROR:
-        raise ArtefactError(
+        raise ArtifactError(
             f"{model}: the weights read off its graph do not score like it (relative error {errors[best]:.2f}); "
             "name a torch folder with training.base"
         )
     logger.info("restored torch weights from %s: relative error %.3f", model, errors[best])
-    return _save(models[best], artefact.path, folder)
+    return _save(models[best], artifact.path, folder)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +83,11 @@ def _variants(found: GraphWeights, config: dict[str, Any]) -> list[_Variant]:
     return [_Variant(order) for order in permutations(_PROJECTIONS)]
 
 
-def _state(found: GraphWeights, config: dict[str, Any], variant: _Variant) -> dict[str, Floats]:
+def _state(found: GraphWeights, config: dict[str, Any], variant: _Variant) -> dict[str, Float32s]:
     """The weights by Hugging Face's names."""
     hidden, heads = config["hidden_size"], config["num_attention_heads"]
     weights, biases, norms = deque(found.weights), deque(found.biases), deque(found.norms)
-    state: dict[str, Floats] = {}
+    state: dict[str, Float32s] = {}
 
     def linear(name: str) -> None:
         state[f"{name}.weight"], state[f"{name}.bias"] = weights.popleft().T, biases.popleft().ravel()
@@ -129,11 +129,11 @@ def _state(found: GraphWeights, config: dict[str, Any], variant: _Variant) -> di
         linear("bert.pooler.dense")
         linear("classifier")
     except (IndexError, ValueError):
-        raise ArtefactError("model.onnx: its weights are not those of the BERT that config.json describes") from None
+        raise ArtifactError("model.onnx: its weights are not those of the BERT that config.json describes") from None
     return state
 
 
-def _model(config: dict[str, Any], state: dict[str, Floats]) -> Any:
+def _model(config: dict[str, Any], state: dict[str, Float32s]) -> Any:
     import torch
     import transformers
 
@@ -145,7 +145,7 @@ def _model(config: dict[str, Any], state: dict[str, Floats]) -> Any:
     wanted = model.state_dict()
     for name, tensor in wanted.items():
         if "position_ids" not in name and (name not in tensors or tensors[name].shape != tensor.shape):
-            raise ArtefactError(f"model.onnx: {name} was not found in the graph in the shape {tuple(tensor.shape)}")
+            raise ArtifactError(f"model.onnx: {name} was not found in the graph in the shape {tuple(tensor.shape)}")
     model.load_state_dict(tensors, strict=False)
     return model
 

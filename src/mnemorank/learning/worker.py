@@ -19,7 +19,7 @@ from types import FrameType
 from typing import Any
 
 from mnemorank.artifact.manifest import MANIFEST, Calibration, Manifest, write_manifest
-from mnemorank.artifact.resolve import load_artefact
+from mnemorank.artifact.resolve import load_artifact
 from mnemorank.data.sources import shipped
 from mnemorank.errors import InputError, MissingExtraError, MnemorankError
 from mnemorank.learning.loop import Loop
@@ -186,7 +186,7 @@ def train_candidate(
 
 def recipe_changes(settings: Training, base: Path, parent: Version, feedback: Path, examples: int) -> list[str]:
     """What the loop sets in its recipe: base, data, and how the model reads memories."""
-    manifest = load_artefact(parent.path).manifest
+    manifest = load_artifact(parent.path).manifest
     replay = settings.replay or shipped("train")
     has_dev = examples >= _ENOUGH_FOR_DEV
     own = {"path": str(feedback), "format": "lists", "name": "feedback", "weight": 1.0}
@@ -215,7 +215,7 @@ def export_candidate(settings: Training, trained: Path, parent: Version, output:
     partial = output.with_name(output.name + ".partial")
     shutil.rmtree(partial, ignore_errors=True)
     export(trained, partial, quantize=settings.quantize)
-    manifest, old = load_artefact(partial).manifest, load_artefact(parent.path).manifest
+    manifest, old = load_artifact(partial).manifest, load_artifact(parent.path).manifest
     kept = run_like(manifest, old, name)
     write_manifest(partial, kept, list(manifest.files))
     partial.rename(output)

@@ -34,11 +34,11 @@ def load_memories(
         try:
             content = stream.read().removeprefix("\ufeff")
         except unreadable() as error:
-            raise InputError(f"{name}: cannot be read as UTF-8 text: {error}") from None
+            raise InputError(f"cannot be read as UTF-8 text: {error}", field=name) from None
     kind = _kind(str(path), content)
     records = list(_READERS[kind](content, name))
     if kind == "csv" and not records:
-        raise InputError(f"{name}: expected memories as JSON Lines, a JSON array or CSV with a header and rows")
+        raise InputError("expected memories as JSON Lines, a JSON array or CSV with a header and rows", field=name)
     return [Memory.of(value, field=field, where=where, on_error=on_error, report=report) for where, value in records]
 
 
@@ -72,7 +72,7 @@ def _lines(content: str, name: str) -> Iterator[tuple[str, Any]]:
 def _array(content: str, name: str) -> Iterator[tuple[str, Any]]:
     values = _parsed(content, name)
     if not isinstance(values, list):
-        raise InputError(f"{name}: expected a JSON array of memories, got {type(values).__name__}")
+        raise InputError(f"expected a JSON array of memories, got {type(values).__name__}", field=name)
     yield from ((f"{name}: memory {index}", value) for index, value in enumerate(values))
 
 

@@ -61,10 +61,10 @@ class Memory:
             try:
                 object.__setattr__(self, name, Moment.parse(value))
             except InputError as error:
-                raise InputError(f"{name}: {error}") from None
+                raise InputError(f"{error}", field=name) from None
         start, end = self.occurred_start, self.occurred_end
         if start and end and end.is_before(start):
-            raise InputError(f"occurred_end: {end} is before occurred_start {start}")
+            raise InputError(f"{end} is before occurred_start {start}", field="occurred_end")
         if self.trust is not None:
             check_number("trust", self.trust, 0, 1)
         if self.proof_count is not None:
@@ -72,12 +72,12 @@ class Memory:
         for name in ("type", "context", "speaker"):
             value = getattr(self, name)
             if value is not None and not isinstance(value, str):
-                raise InputError(f"{name}: expected a string, got {type(value).__name__}")
+                raise InputError(f"expected a string, got {type(value).__name__}", field=name)
         names = self.entities
         if not isinstance(names, Collection) or isinstance(names, str) or not all(isinstance(n, str) for n in names):
-            raise InputError(f"entities: expected a list of names, got {self.entities!r:.60}")
+            raise InputError(f"expected a list of names, got {self.entities!r:.60}", field="entities")
         if not isinstance(self.metadata, Mapping):
-            raise InputError(f"metadata: expected a dict, got {type(self.metadata).__name__}")
+            raise InputError(f"expected a dict, got {type(self.metadata).__name__}", field="metadata")
 
     @property
     def date(self) -> Moment | None:
@@ -179,7 +179,7 @@ def read_memories(
 ) -> list[Memory]:
     """`Memory.of` for a whole pool; errors name the position."""
     if on_error not in ("raise", "skip"):
-        raise InputError(f"on_error: expected 'raise' or 'skip', got {on_error!r}")
+        raise InputError(f"expected 'raise' or 'skip', got {on_error!r}", field="on_error")
     return [
         Memory.of(value, field=field, where=f"memory {index}", on_error=on_error, report=report)
         for index, value in enumerate(as_pool(values))

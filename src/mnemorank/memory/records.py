@@ -96,7 +96,7 @@ def check_pool(values: object) -> None:
         return
     else:
         found = kind
-    raise InputError(f"memories: expected a list of memories, got {found}")
+    raise InputError(f"expected a list of memories, got {found}", field="memories")
 
 
 def _part(values: object, name: str) -> Any:

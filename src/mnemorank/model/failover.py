@@ -13,6 +13,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+from mnemorank._internal.deadline import Deadline
 from mnemorank.artifact.manifest import Manifest
 from mnemorank.errors import InputError, MnemorankError, ScorerError
 from mnemorank.memory.memory import Memory
@@ -60,11 +61,11 @@ class Failover:
         cooldown: float = 30.0,
     ) -> None:
         if not models or isinstance(models, str):
-            raise InputError("models: expected a list of at least one model")
+            raise InputError("expected a list of at least one model", field="models")
         if failures < 1:
-            raise InputError(f"failures: expected a whole number from 1, got {failures!r}")
+            raise InputError(f"expected a whole number from 1, got {failures!r}", field="failures")
         if not cooldown >= 0:
-            raise InputError(f"cooldown: expected a number of seconds from 0, got {cooldown!r}")
+            raise InputError(f"expected a number of seconds from 0, got {cooldown!r}", field="cooldown")
         self._links = [
             _Link(LazyModel(model) if isinstance(model, (str, Path)) else model, limit, Breaker(failures, cooldown))
             for model, limit in zip(models, _spread(timeouts, len(models)), strict=True)
@@ -81,7 +82,7 @@ class Failover:
         memories: Sequence[Memory],
         *,
         instruction: str | None = None,
-        deadline: float | None = None,
+        deadline: Deadline | None = None,
     ) -> Scored:
         request = _Request(query, memories, instruction, deadline)
         problems: list[MnemorankError] = []
@@ -128,7 +129,7 @@ class _Request(NamedTuple):
     query: str
     memories: Sequence[Memory]
     instruction: str | None
-    deadline: float | None
+    deadline: Deadline | None
 
     def unscored(self, scored: Scored) -> int:
         missing = np.isnan(scored.raw)
@@ -147,20 +148,18 @@ class _Link:
 
     def ask(self, request: _Request) -> Scored:
         """Score, perhaps not all; every outcome is told to the breaker."""
-        if request.deadline is not None and time.monotonic() >= request.deadline:
+        if request.deadline is not None and request.deadline.expired:
             raise ScorerError(f"{self.name}: not asked, the time was up")
         if not self.breaker.allows():
             raise ScorerError(f"{self.name}: left alone after failures, the last of them: {self.last_error}")
-        own = None if self.timeout is None else time.monotonic() + self.timeout
-        limit = min((each for each in (own, request.deadline) if each is not None), default=None)
-        hurry = None if limit == own else limit  # the caller's, which is not the model's fault
+        limit, hurry = self._limits(request.deadline)
         try:
             scored = self._call(request, limit)
         except InputError:  # a query that is too long for this model may fit the next
             self.breaker.withdrew()
             raise
         except ScorerError as error:
-            if hurry is not None and time.monotonic() >= hurry:
+            if hurry is not None and hurry.expired:
                 self.breaker.withdrew()
             else:
                 self._fail(str(error))
@@ -177,7 +176,15 @@ class _Link:
             self.breaker.withdrew()
         return scored
 
-    def _call(self, request: _Request, limit: float | None) -> Scored:
+    def _limits(self, deadline: Deadline | None) -> tuple[Deadline | None, Deadline | None]:
+        """Return the time limit of a call, and the same again if it is the caller's and not the model's own."""
+        if self.timeout is None:
+            return deadline, deadline
+        if deadline is None or deadline.remaining() > self.timeout:
+            return Deadline(self.timeout), None
+        return deadline, deadline
+
+    def _call(self, request: _Request, limit: Deadline | None) -> Scored:
         """Ask the model, and come back in time even if it does not."""
         query, memories, instruction, _ = request
         if limit is None:
@@ -193,7 +200,7 @@ class _Link:
         # A thread of its own that may be left behind: a pool would fill up with calls that hang.
         threading.Thread(target=run, name=f"score {self.name}", daemon=True).start()
         try:
-            return result.result(max(limit - time.monotonic(), 0) + _GRACE)
+            return result.result(limit.remaining() + _GRACE)
         except TimeoutError:
             raise ScorerError(f"{self.name}: no answer in time") from None
 
@@ -217,10 +224,10 @@ def _spread(timeouts: float | Sequence[float | None] | None, count: int) -> list
     else:
         limits = list(timeouts)
     if len(limits) != count:
-        raise InputError(f"timeouts: expected {count}, one a model, got {len(limits)}")
+        raise InputError(f"expected {count}, one a model, got {len(limits)}", field="timeouts")
     for limit in limits:
         if limit is not None and not limit > 0:
-            raise InputError(f"timeouts: expected seconds above 0 or None, got {limit!r}")
+            raise InputError(f"expected seconds above 0 or None, got {limit!r}", field="timeouts")
     return limits
 
 

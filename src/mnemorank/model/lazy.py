@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mnemorank._internal.deadline import Deadline
 from mnemorank.artifact.manifest import Manifest
-from mnemorank.artifact.resolve import load_artefact
+from mnemorank.artifact.resolve import load_artifact
 from mnemorank.errors import InputError, ScorerError
 from mnemorank.memory.memory import Memory
 from mnemorank.model.model import Model, Scored, Scoring
@@ -50,7 +51,7 @@ class LazyModel:
         **options: Any,
     ) -> None:
         if idle_seconds is not None and not idle_seconds > 0:
-            raise InputError(f"idle_seconds: expected a number above 0, got {idle_seconds!r}")
+            raise InputError(f"expected a number above 0, got {idle_seconds!r}", field="idle_seconds")
         if callable(model):
             self.name, self._load, self._source = getattr(model, "__name__", "model"), model, None
         else:
@@ -76,7 +77,7 @@ class LazyModel:
         """Read from the model's folder without loading the model, where there is one."""
         if self._manifest is None:
             if self._source is not None:
-                self._manifest = load_artefact(self._source).manifest
+                self._manifest = load_artifact(self._source).manifest
             else:
                 with self._using(None) as model:
                     self._manifest = model.manifest
@@ -88,7 +89,7 @@ class LazyModel:
         memories: Sequence[Memory],
         *,
         instruction: str | None = None,
-        deadline: float | None = None,
+        deadline: Deadline | None = None,
     ) -> Scored:
         with self._using(deadline) as model:
             return model.score(query, memories, instruction=instruction, deadline=deadline)
@@ -117,14 +118,14 @@ class LazyModel:
         self.unload()
 
     @contextmanager
-    def _using(self, deadline: float | None) -> Iterator[Scoring]:
+    def _using(self, deadline: Deadline | None) -> Iterator[Scoring]:
         current = self._enter(deadline)
         try:
             yield current.model
         finally:
             self._leave(current)
 
-    def _enter(self, deadline: float | None) -> _InUse:
+    def _enter(self, deadline: Deadline | None) -> _InUse:
         while True:
             with self._lock:
                 if self._closed:
@@ -133,7 +134,7 @@ class LazyModel:
                     self._current.calls += 1
                     return self._current
                 loading = self._begin_loading()
-            timeout = None if deadline is None else max(deadline - time.monotonic(), 0)
+            timeout = None if deadline is None else deadline.remaining()
             try:
                 loading.result(timeout)
             except TimeoutError:

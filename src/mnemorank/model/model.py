@@ -1,8 +1,7 @@
-"""Model: an artefact with its scorer, from memories to raw scores (format, windows, scoring, best window)."""
+"""Model: an artifact with its scorer, from memories to raw scores (format, windows, scoring, best window)."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,8 +9,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from mnemorank._internal.deadline import Deadline
 from mnemorank.artifact.manifest import Manifest
-from mnemorank.artifact.resolve import load_artefact
+from mnemorank.artifact.resolve import load_artifact
 from mnemorank.errors import QueryTooLongError
 from mnemorank.memory.memory import Memory
 from mnemorank.model.passages import Reader, Reading
@@ -56,7 +56,7 @@ class Scoring(Protocol):
         memories: Sequence[Memory],
         *,
         instruction: str | None = None,
-        deadline: float | None = None,
+        deadline: Deadline | None = None,
     ) -> Scored: ...
 
     def count_tokens(self, memories: Sequence[Memory]) -> list[int]: ...
@@ -81,12 +81,12 @@ class Model:
             and those without a manifest, where template, token ids or head may be wrong.
         :param options: for the scorer; see `open_scorer`.
         """
-        artefact = load_artefact(name)
+        artifact = load_artifact(name)
         if verify:
-            artefact.verify()
-        model = cls(artefact.manifest, open_scorer(artefact, **options), artefact.fingerprint)
+            artifact.verify()
+        model = cls(artifact.manifest, open_scorer(artifact, **options), artifact.fingerprint)
         if probe is None:
-            probe = artefact.manifest.family in ("torch", "lora", "yes-no") or not artefact.has_manifest
+            probe = artifact.manifest.family in ("torch", "lora", "yes-no") or not artifact.has_manifest
         if probe:
             warn_if_failing(model)
         return model
@@ -97,17 +97,17 @@ class Model:
         memories: Sequence[Memory],
         *,
         instruction: str | None = None,
-        deadline: float | None = None,
+        deadline: Deadline | None = None,
     ) -> Scored:
         """Score each memory by its best window.
 
-        :param deadline: a `time.monotonic()` value; memories are then scored in the given order.
+        :param deadline: memories are then scored in the given order.
         """
         raw = np.full(len(memories), np.nan)
         matched: list[str | None] = [None] * len(memories)
         step = _MEMORIES_AT_ONCE if deadline is None else _MEMORIES_BEFORE_A_DEADLINE
         for first in range(0, len(memories), step):
-            if deadline is not None and time.monotonic() >= deadline:
+            if deadline is not None and deadline.expired:
                 break
             readings = self.readings(query, memories[first : first + step], instruction)
             passages = [reading.passage for reading in readings]
@@ -147,7 +147,7 @@ def score_by_the_end(
     memories: Sequence[Memory],
     *,
     instruction: str | None = None,
-    deadline: float | None = None,
+    deadline: Deadline | None = None,
 ) -> tuple[Scored, str]:
     """The scores, and what of the query was read: all of it, or its end where the whole leaves a memory no room."""
     asked = query
@@ -155,7 +155,7 @@ def score_by_the_end(
         try:
             return model.score(asked, memories, instruction=instruction, deadline=deadline), asked
         except QueryTooLongError as error:
-            asked = end_of(asked, error.most / (2 * error.tokens))
+            asked = end_of(asked, error.max_tokens / (2 * error.tokens))
             if not asked.strip():
                 raise
 

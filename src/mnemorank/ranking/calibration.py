@@ -3,29 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mnemorank._internal.arrays import Floats, logit, sigmoid
 from mnemorank.artifact.manifest import Calibration, Manifest
-
-Floats = NDArray[np.float64]
-
-
-def log_sigmoid(x: Floats) -> Floats:
-    """The logarithm of the sigmoid, which tells numbers apart whose sigmoid is 1."""
-    return np.minimum(x, 0.0) - np.log1p(np.exp(-np.abs(x)))
-
-
-def sigmoid(logits: Floats) -> Floats:
-    """Logistic function without overflow; NaN stays NaN."""
-    logits = np.asarray(logits, dtype=np.float64)
-    small = np.exp(-np.abs(logits))
-    return np.asarray(np.where(logits >= 0, 1 / (1 + small), small / (1 + small)), dtype=np.float64)
-
-
-def logit(probabilities: Floats) -> Floats:
-    """Inverse of `sigmoid`; 0 and 1 are moved inside by 1e-12 so that they stay finite."""
-    inside = np.clip(np.asarray(probabilities, dtype=np.float64), 1e-12, 1 - 1e-12)
-    return np.asarray(np.log(inside) - np.log1p(-inside), dtype=np.float64)
 
 
 def log_odds(raw: Floats, kind: str, calibration: Calibration) -> Floats:

@@ -8,16 +8,14 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-from mnemorank._internal.arrays import mean_ranks
+from mnemorank._internal.arrays import Floats, mean_ranks
 from mnemorank._internal.validation import check_number
 from mnemorank.errors import InputError
 from mnemorank.memory.memory import Memory
 from mnemorank.memory.moment import Moment
 from mnemorank.text.words import terms
 
-Floats = NDArray[np.float64]
 NEUTRAL = 0.5
 FULL_POOL = 10
 
@@ -27,16 +25,16 @@ class Fusion:
     """Weights of the factors beside the model's relevance. A memory that lacks a datum is neither raised nor lowered.
 
     :param recency: how age counts; `none` by default, since the model reads the dates itself.
-    :param first_stage_weight: log-odds per standard deviation of the first-stage score; None takes the artefact's.
-    :param first_stage_method: standardise the first stage's `score` or its `rank`; None takes the artefact's.
+    :param first_stage_weight: log-odds per standard deviation of the first-stage score; None takes the artifact's.
+    :param first_stage_method: standardise the first stage's `score` or its `rank`; None takes the artifact's.
     :param link_weight: log-odds for a memory that the query or the best candidates lead to (`ranking.links`); None
-        takes the artefact's, 0 asks each memory alone.
+        takes the artifact's, 0 asks each memory alone.
     :param occasion_weight: log-odds for each log-odds by which others of the same day stand above the pool
-        (`ranking.occasions`); None takes the artefact's, 0 asks each memory alone.
+        (`ranking.occasions`); None takes the artifact's, 0 asks each memory alone.
     :param asked_time_weight: log-odds for a memory of the time that the query names, such as "last Saturday"
-        (`ranking.asked_time`); None takes the artefact's, 0 reads no times.
+        (`ranking.asked_time`); None takes the artifact's, 0 reads no times.
     :param closer_weight: the share that the best excerpt of a leading long memory has in its log-odds
-        (`ranking.excerpts`); None takes the artefact's, 0 looks at nothing twice.
+        (`ranking.excerpts`); None takes the artifact's, 0 looks at nothing twice.
     """
 
     recency: Literal["none", "linear", "exponential"] = "none"
@@ -55,13 +53,13 @@ class Fusion:
 
     def __post_init__(self) -> None:
         if self.recency not in ("none", "linear", "exponential"):
-            raise InputError(f"recency: expected none, linear or exponential, got {self.recency!r}")
+            raise InputError(f"expected none, linear or exponential, got {self.recency!r}", field="recency")
         if self.first_stage_method not in (None, "score", "rank"):
-            raise InputError(f"first_stage_method: expected score or rank, got {self.first_stage_method!r}")
+            raise InputError(f"expected score or rank, got {self.first_stage_method!r}", field="first_stage_method")
         for name in ("recency_days", "half_life_days"):
             check_number(name, getattr(self, name), 0)
             if not getattr(self, name):
-                raise InputError(f"{name}: expected a number above 0, got {getattr(self, name)!r}")
+                raise InputError(f"expected a number above 0, got {getattr(self, name)!r}", field=name)
         for name in ("recency_weight", "temporal_weight", "proof_weight", "trust_weight"):
             check_number(name, getattr(self, name), 0, 1)
         for name in ("first_stage_weight", "link_weight", "asked_time_weight"):

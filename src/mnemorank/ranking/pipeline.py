@@ -9,8 +9,8 @@ from itertools import islice
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mnemorank._internal.arrays import Floats, log_sigmoid, sigmoid
 from mnemorank.artifact.manifest import FirstStage, Manifest
 from mnemorank.errors import InputError, MnemorankError
 from mnemorank.memory.memory import Memory
@@ -18,7 +18,7 @@ from mnemorank.memory.moment import Moment
 from mnemorank.memory.moment import now as present
 from mnemorank.model.model import Scored, Scoring
 from mnemorank.options import FirstStageSource, Options
-from mnemorank.ranking.calibration import log_sigmoid, model_odds, sigmoid
+from mnemorank.ranking.calibration import model_odds
 from mnemorank.ranking.factors import evidence, factors, trust_in_words
 from mnemorank.ranking.selection import (
     memory_similarity,
@@ -34,7 +34,6 @@ from mnemorank.ranking.supersession import Supersession, asks_for_the_past, demo
 from mnemorank.results import Ranking, Result
 from mnemorank.text.chat import memories_bm25
 
-Floats = NDArray[np.float64]
 When = Moment | str | Any
 _LOOKED_AT = 200
 _TINY = np.finfo(np.float64).tiny
@@ -57,15 +56,15 @@ class Times:
             try:
                 return Moment.parse(value)
             except InputError as error:
-                raise InputError(f"{name}: {error}") from None
+                raise InputError(f"{error}", field=name) from None
 
         asked = None
         if time_range is not None:
             if not isinstance(time_range, Sequence) or isinstance(time_range, str) or len(time_range) != 2:
-                raise InputError(f"time_range: expected two dates, got {time_range!r:.60}")
+                raise InputError(f"expected two dates, got {time_range!r:.60}", field="time_range")
             asked = moment("time_range", time_range[0]), moment("time_range", time_range[1])
             if asked[1].is_before(asked[0]):
-                raise InputError(f"time_range: {asked[1]} is before {asked[0]}")
+                raise InputError(f"{asked[1]} is before {asked[0]}", field="time_range")
         return cls(
             now=present() if now is None else moment("now", now),
             as_of=None if as_of is None else moment("as_of", as_of),
@@ -343,7 +342,7 @@ class Pipeline:
 
 
 def _chosen(asked: float | None, stated: float) -> float:
-    """A weight that the call sets, else the artefact's."""
+    """A weight that the call sets, else the artifact's."""
     return stated if asked is None else asked
 
 
@@ -368,6 +367,6 @@ def _best_first(scores: Floats) -> list[int]:
 
 
 def first_stage_weight(stated: FirstStage, query: str, scored: Scored, by_words: bool) -> float:
-    """What the artefact says the first stage is worth for this request."""
+    """What the artifact says the first stage is worth for this request."""
     weight = stated.weight_for(_share_in_part(scored))
     return weight * trust_in_words(query, stated.long_query) if by_words else weight

@@ -7,16 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 
-import numpy as np
-from numpy.typing import NDArray
-
+from mnemorank._internal.arrays import Floats
 from mnemorank._internal.validation import check_number
 from mnemorank.errors import InputError
 from mnemorank.memory.memory import Memory
 from mnemorank.text.bm25 import jaccard, word_cosine
 from mnemorank.text.words import terms
 
-Floats = NDArray[np.float64]
 Similarity = Callable[[int, int], float]
 
 
@@ -48,7 +45,7 @@ class Selection:
             check_number("token_budget", self.token_budget, 1, whole=True)
         if self.replace_only is not None and self.diversity not in (None, 1):
             raise InputError(
-                "replace_only: keeps the first stage's choice, which diversity would change; leave one out"
+                "keeps the first stage's choice, which diversity would change; leave one out", field="replace_only"
             )
 
 

@@ -1,4 +1,4 @@
-"""Scorers, one family a module; `open_scorer` picks the one that an artefact needs."""
+"""Scorers, one family a module; `open_scorer` picks the one that an artifact needs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from importlib import import_module
 from inspect import signature
 from typing import Any
 
-from mnemorank.artifact.resolve import Artefact
+from mnemorank.artifact.resolve import Artifact
 from mnemorank.errors import InputError, MissingExtraError
 from mnemorank.scorers.protocol import Passage, Scorer
 
@@ -22,25 +22,25 @@ _SCORERS = {
 }
 
 
-def open_scorer(artefact: Artefact, **options: Any) -> Scorer:
-    """Load the model of an artefact.
+def open_scorer(artifact: Artifact, **options: Any) -> Scorer:
+    """Load the model of an artifact.
 
     :param options: what the family takes; for `onnx`, `threads` and `token_budget`. See docs/models.md.
     """
-    module, name = _SCORERS[artefact.manifest.family]
+    module, name = _SCORERS[artifact.manifest.family]
     try:
         scorer_class = getattr(import_module(module), name)
     except ImportError as error:
         raise MissingExtraError(
-            f"{artefact.manifest.name}: a model of the family {artefact.manifest.family!r} needs "
+            f"{artifact.manifest.name}: a model of the family {artifact.manifest.family!r} needs "
             f"`pip install 'mnemorank[torch]'` ({error})"
         ) from error
-    _check_options(artefact, scorer_class, options)
-    scorer: Scorer = scorer_class(artefact, **options)
+    _check_options(artifact, scorer_class, options)
+    scorer: Scorer = scorer_class(artifact, **options)
     return scorer
 
 
-def _check_options(artefact: Artefact, scorer_class: type, options: dict[str, Any]) -> None:
+def _check_options(artifact: Artifact, scorer_class: type, options: dict[str, Any]) -> None:
     known = {
         parameter.name
         for part in scorer_class.__mro__
@@ -51,6 +51,7 @@ def _check_options(artefact: Artefact, scorer_class: type, options: dict[str, An
     for name in options:
         if name not in known:
             raise InputError(
-                f"{name}: unknown option; a model of the family {artefact.manifest.family!r} takes: "
-                + ", ".join(sorted(known))
+                f"unknown option; a model of the family {artifact.manifest.family!r} takes: "
+                + ", ".join(sorted(known)),
+                field=name,
             )

@@ -13,7 +13,7 @@ from tokenizers import Tokenizer
 
 from mnemorank.artifact.manifest import Manifest
 from mnemorank.artifact.templates import Rendered, templates
-from mnemorank.errors import ArtefactError, QueryTooLongError, ScorerError
+from mnemorank.errors import ArtifactError, QueryTooLongError, ScorerError
 from mnemorank.scorers.protocol import Pair, Passage, Scores
 
 _LEAST_ROOM = 8
@@ -120,7 +120,7 @@ def load_tokenizer(path: Path) -> Tokenizer:
     try:
         tokenizer = Tokenizer.from_file(str(path))
     except Exception as error:  # tokenizers raises bare Exception
-        raise ArtefactError(f"{path}: cannot be read as a tokenizer: {error}") from None
+        raise ArtifactError(f"{path}: cannot be read as a tokenizer: {error}") from None
     tokenizer.no_truncation()
     tokenizer.no_padding()
     return tokenizer
@@ -152,7 +152,7 @@ class PairLayout:
         first = [i for i, s in enumerate(side) if s == 0]
         second = [i for i, s in enumerate(side) if s == 1]
         if not first or not second:
-            raise ArtefactError("the tokenizer does not join two segments; the pair template cannot be used with it")
+            raise ArtifactError("the tokenizer does not join two segments; the pair template cannot be used with it")
         a, b, c, d = first[0], first[-1] + 1, second[0], second[-1] + 1
         ids, types = probe.ids, probe.type_ids
         return cls(

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 
 import numpy as np
 import onnxruntime as ort
 
+from mnemorank._internal.deadline import Deadline
 from mnemorank._internal.hardware import available_cores
 from mnemorank._internal.threads import Workers
-from mnemorank.artifact.resolve import Artefact, read_json_object
-from mnemorank.errors import ArtefactError, InputError, ScorerError
+from mnemorank.artifact.resolve import Artifact, read_json_object
+from mnemorank.errors import ArtifactError, InputError, ScorerError
 from mnemorank.scorers.encoding import Input, InputWriter, load_tokenizer, one_score_a_row, pack, pack_in_order
 from mnemorank.scorers.protocol import Batch, Pair, PairwiseBase, Scores
 
@@ -27,26 +27,26 @@ class OnnxScorer(PairwiseBase):
     :param token_budget: padded tokens in a batch, which bounds memory whatever the pool.
     """
 
-    def __init__(self, artefact: Artefact, *, threads: int | None = None, token_budget: int = 512) -> None:
+    def __init__(self, artifact: Artifact, *, threads: int | None = None, token_budget: int = 512) -> None:
         if threads is not None and threads < 1:
-            raise InputError(f"threads: expected a whole number from 1, got {threads}")
+            raise InputError(f"expected a whole number from 1, got {threads}", field="threads")
         if token_budget < 1:
-            raise InputError(f"token_budget: expected a whole number from 1, got {token_budget}")
-        manifest = artefact.manifest
+            raise InputError(f"expected a whole number from 1, got {token_budget}", field="token_budget")
+        manifest = artifact.manifest
         self.threads = threads or available_cores()
         self.token_budget = token_budget
         # The ranges of dynamically quantized activations span a batch, so only a pair alone is scored for itself.
         self._most = 1 if manifest.quantization == "int8-dynamic" else None
-        tokenizer = load_tokenizer(artefact.file("tokenizer.json"))
+        tokenizer = load_tokenizer(artifact.file("tokenizer.json"))
         self._writer = InputWriter(tokenizer, manifest)
         super().__init__(manifest.name, self._writer)
-        self._pad_id = _pad_id(artefact, tokenizer.token_to_id)
-        self._session: ort.InferenceSession | None = _open_session(artefact)
-        self._inputs = _checked_inputs(artefact, self._session)
+        self._pad_id = _pad_id(artifact, tokenizer.token_to_id)
+        self._session: ort.InferenceSession | None = _open_session(artifact)
+        self._inputs = _checked_inputs(artifact, self._session)
         self.on_batch: Callable[[Batch], None] | None = None
         self._workers = Workers(self.threads, "mnemorank")
 
-    def score_pairs(self, pairs: Sequence[Pair], *, deadline: float | None = None) -> Scores:
+    def score_pairs(self, pairs: Sequence[Pair], *, deadline: Deadline | None = None) -> Scores:
         """`score` for pairs of different queries, which share batches."""
         session = self._session
         if session is None:
@@ -61,7 +61,7 @@ class OnnxScorer(PairwiseBase):
         )
 
         def run(batch: list[int]) -> None:
-            if deadline is None or time.monotonic() < deadline:
+            if deadline is None or not deadline.expired:
                 scores[batch] = self._run(session, [inputs[position] for position in batch])
 
         try:
@@ -98,8 +98,8 @@ class OnnxScorer(PairwiseBase):
         return one_score_a_row(np.asarray(logits, dtype=np.float64), self.name)
 
 
-def _open_session(artefact: Artefact) -> ort.InferenceSession:
-    path = artefact.file("model.onnx", "onnx/model.onnx")
+def _open_session(artifact: Artifact) -> ort.InferenceSession:
+    path = artifact.file("model.onnx", "onnx/model.onnx")
     options = ort.SessionOptions()
     options.intra_op_num_threads = 1
     options.inter_op_num_threads = 1
@@ -108,22 +108,22 @@ def _open_session(artefact: Artefact) -> ort.InferenceSession:
     try:
         return ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     except Exception as error:  # onnxruntime's errors share no base
-        raise ArtefactError(f"{path}: cannot be loaded as an ONNX model: {error}") from None
+        raise ArtifactError(f"{path}: cannot be loaded as an ONNX model: {error}") from None
 
 
-def _checked_inputs(artefact: Artefact, session: ort.InferenceSession) -> list[str]:
+def _checked_inputs(artifact: Artifact, session: ort.InferenceSession) -> list[str]:
     names = [entry.name for entry in session.get_inputs()]
     unknown = set(names) - _KNOWN_INPUTS
     if unknown or "input_ids" not in names:
-        raise ArtefactError(
-            f"{artefact.path}: expected a model with the inputs input_ids, attention_mask and perhaps token_type_ids, "
+        raise ArtifactError(
+            f"{artifact.path}: expected a model with the inputs input_ids, attention_mask and perhaps token_type_ids, "
             f"got {', '.join(names)}"
         )
     return names
 
 
-def _pad_id(artefact: Artefact, id_of: object) -> int:
-    stated = read_json_object(artefact.path / "config.json").get("pad_token_id")
+def _pad_id(artifact: Artifact, id_of: object) -> int:
+    stated = read_json_object(artifact.path / "config.json").get("pad_token_id")
     if isinstance(stated, int):
         return stated
     found = (id_of(token) for token in ("[PAD]", "<pad>", "<|endoftext|>"))  # type: ignore[operator]

@@ -10,6 +10,8 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from mnemorank._internal.deadline import Deadline
+
 Scores = NDArray[np.float64]
 
 
@@ -65,13 +67,13 @@ class Scorer(Protocol):
         passages: Sequence[Passage],
         *,
         instruction: str | None = None,
-        deadline: float | None = None,
+        deadline: Deadline | None = None,
     ) -> Scores:
         """One raw score a passage, in order; NaN for those not reached before the deadline.
 
         A score depends on its query and passage alone, never on the other passages.
 
-        :param deadline: a `time.monotonic()` value; passages are then scored in the given order, in small batches.
+        :param deadline: passages are then scored in the given order, in small batches.
         """
         ...
 
@@ -90,7 +92,7 @@ class PairScorer(Protocol):
     token_budget: int
     on_batch: Callable[[Batch], None] | None
 
-    def score_pairs(self, pairs: Sequence[Pair], *, deadline: float | None = None) -> Scores:
+    def score_pairs(self, pairs: Sequence[Pair], *, deadline: Deadline | None = None) -> Scores:
         """One raw score a pair, in order, as `Scorer.score` gives it."""
         ...
 
@@ -126,7 +128,7 @@ class PairwiseBase(TokenizingBase, ABC):
     """A scorer that scores pairs, whether of one query or of many."""
 
     @abstractmethod
-    def score_pairs(self, pairs: Sequence[Pair], *, deadline: float | None = None) -> Scores:
+    def score_pairs(self, pairs: Sequence[Pair], *, deadline: Deadline | None = None) -> Scores:
         """One raw score a pair, in order, as `Scorer.score` gives it."""
 
     def score(
@@ -135,7 +137,7 @@ class PairwiseBase(TokenizingBase, ABC):
         passages: Sequence[Passage],
         *,
         instruction: str | None = None,
-        deadline: float | None = None,
+        deadline: Deadline | None = None,
     ) -> Scores:
         return self.score_pairs([Pair(query, passage, instruction) for passage in passages], deadline=deadline)
 
@@ -156,7 +158,7 @@ class ForwardingScorer(TokenizingBase):
         passages: Sequence[Passage],
         *,
         instruction: str | None = None,
-        deadline: float | None = None,
+        deadline: Deadline | None = None,
     ) -> Scores:
         return self.scorer.score(query, passages, instruction=instruction, deadline=deadline)
 

@@ -91,7 +91,7 @@ def create_app(
 def _event_log(settings: Settings) -> EventLog | None:
     if settings.store is None:
         return None
-    from mnemorank.server.event_log import StoreLog
+    from mnemorank.server.store_log import StoreLog
 
     return StoreLog(settings.store)
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from mnemorank._internal.deadline import Deadline
 from mnemorank.errors import ScorerError
 from mnemorank.scorers import Passage, Scorer
 from mnemorank.scorers.protocol import ForwardingScorer, Pair, PairScorer, Scores
@@ -34,7 +35,7 @@ class CountingScorer(ForwardingScorer):
         passages: Sequence[Passage],
         *,
         instruction: str | None = None,
-        deadline: float | None = None,
+        deadline: Deadline | None = None,
     ) -> Scores:
         ticket = current_ticket.get() or Ticket()
         ticket.check()
@@ -54,10 +55,10 @@ class CountingScorer(ForwardingScorer):
         ticket.count(len(lengths), sum(lengths))
         return lengths
 
-    def _check_complete(self, scores: Scores, deadline: float | None) -> None:
+    def _check_complete(self, scores: Scores, deadline: Deadline | None) -> None:
         if not np.isnan(scores).any():
             return
-        if deadline is not None and time.monotonic() >= deadline:
+        if deadline is not None and deadline.expired:
             raise DeadlineError("the request's time ran out before all documents were scored")
         raise ScorerError(f"{self.name}: the model gave a score that is not a number")
 
@@ -99,7 +100,7 @@ class BatchingScorer(CountingScorer):
         passages: Sequence[Passage],
         *,
         instruction: str | None = None,
-        deadline: float | None = None,
+        deadline: Deadline | None = None,
     ) -> Scores:
         if not passages:
             return np.zeros(0)
@@ -113,7 +114,7 @@ class BatchingScorer(CountingScorer):
                 self._queue.put(job, is_admitted=ticket.is_admitted)
                 ticket.is_admitted = True
             try:
-                job.done.wait(None if last is None else max(last - time.monotonic(), 0.0))
+                job.done.wait(None if last is None else last.remaining())
             finally:
                 job.stop()
                 self._queue.drop(job)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
@@ -13,6 +12,7 @@ from typing import Any, Generic, TypeVar
 
 from fastapi import Request
 
+from mnemorank._internal.deadline import Deadline
 from mnemorank.server.errors import OverloadedError, Problem, RequestCancelledError
 from mnemorank.server.model_slot import ModelSlot, Served
 from mnemorank.server.observability import Tracing
@@ -39,10 +39,10 @@ class Engine:
         self._threads = ThreadPoolExecutor(settings.max_requests, thread_name_prefix="mnemorank-request")
         self._under_way = 0
 
-    async def run(self, request: Request, work: Callable[[Served], T], deadline: float | None = None) -> Answer[T]:
+    async def run(self, request: Request, work: Callable[[Served], T], deadline: Deadline | None = None) -> Answer[T]:
         """Run the work in a thread with the current model leased; a client that leaves cancels it.
 
-        :param deadline: a `time.monotonic()` value after which scoring is an error; None for work that keeps its own.
+        :param deadline: after which scoring is an error; None for work that keeps its own.
         """
         most = self.settings.max_requests
         if self._under_way >= most:
@@ -78,7 +78,7 @@ class Engine:
                 ticket.cancel()
             self._note(request, ticket, served)
 
-    def deadline(self, request: Request, wanted_ms: float | None = None) -> float:
+    def deadline(self, request: Request, wanted_ms: float | None = None) -> Deadline:
         """When the request must be answered: the sooner of what it asks for and `request_timeout`."""
         seconds = self.settings.request_timeout
         stated = request.headers.get("x-deadline-ms")
@@ -86,7 +86,7 @@ class Engine:
             seconds = min(seconds, _milliseconds(stated) / 1000)
         if wanted_ms is not None:
             seconds = min(seconds, wanted_ms / 1000)
-        return time.monotonic() + seconds
+        return Deadline(seconds)
 
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from mnemorank._internal.deadline import Deadline
 from mnemorank.scorers.protocol import Pair, Scores
 from mnemorank.server.errors import OverloadedError
 
@@ -23,7 +24,7 @@ class Job:
     """
 
     def __init__(
-        self, pairs: Sequence[Pair], lengths: Sequence[int], *, deadline: float | None = None, in_order: bool = False
+        self, pairs: Sequence[Pair], lengths: Sequence[int], *, deadline: Deadline | None = None, in_order: bool = False
     ) -> None:
         self.pairs = pairs
         self.lengths = lengths
@@ -57,7 +58,7 @@ class Job:
     @property
     def is_live(self) -> bool:
         """Whether somebody still waits for it."""
-        return not self.done.is_set() and (self.deadline is None or time.monotonic() < self.deadline)
+        return not self.done.is_set() and (self.deadline is None or not self.deadline.expired)
 
 
 class Share(NamedTuple):

@@ -63,7 +63,7 @@ class LearningLog:
     """The event log of a server with a learning loop: the loop's store, and its shadow."""
 
     def __init__(self, learning: Learning) -> None:
-        from mnemorank.server.event_log import StoreLog
+        from mnemorank.server.store_log import StoreLog
 
         self.store = learning.loop.store
         self._log = StoreLog(self.store)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from mnemorank._internal.hardware import available_cores
-from mnemorank.artifact.resolve import load_artefact
+from mnemorank.artifact.resolve import load_artifact
 from mnemorank.errors import MnemorankError
 from mnemorank.memory.memory import Memory
 from mnemorank.model.model import Model
@@ -148,7 +148,7 @@ def _close_soon(served: Served) -> None:
 
 def load_served(name: str | Path, settings: Settings, metrics: Metrics) -> Served:
     """Load a model with its hashes checked, probe it, and put it behind the batcher."""
-    is_onnx = load_artefact(name).manifest.family == "onnx"
+    is_onnx = load_artifact(name).manifest.family == "onnx"
     cores = (settings.threads or available_cores()) if is_onnx else 1
     # Where batches are shared, the batcher's own threads run the model.
     options: dict[str, Any] = {"threads": 1 if settings.batching else cores, "token_budget": settings.token_budget}

@@ -15,14 +15,14 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from mnemorank._version import __version__
-from mnemorank.errors import ArtefactError, MissingExtraError
+from mnemorank.errors import ArtifactError, MissingExtraError
 from mnemorank.scorers.protocol import Batch
 from mnemorank.server.settings import Settings
 
 logger = logging.getLogger(__name__)
 
 # Errors whose words are about code and files; others may quote a request.
-_HARMLESS = (TypeError, AttributeError, NameError, ImportError, RecursionError, ArtefactError)
+_HARMLESS = (TypeError, AttributeError, NameError, ImportError, RecursionError, ArtifactError)
 _MOST_CAUSES = 10
 
 

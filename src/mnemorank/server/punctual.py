@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -45,5 +44,5 @@ class PunctualScorer(ForwardingScorer):
 
     def _check(self) -> None:
         self._ticket.check()
-        if self._ticket.deadline is not None and time.monotonic() >= self._ticket.deadline:
+        if self._ticket.deadline is not None and self._ticket.deadline.expired:
             raise DeadlineError("the request's time ran out before all documents were read")

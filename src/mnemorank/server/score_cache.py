@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from mnemorank._internal.deadline import Deadline
 from mnemorank.scorers import Passage, Scorer
 from mnemorank.scorers.protocol import ForwardingScorer, Scores
 from mnemorank.server.ticket import current_ticket
@@ -38,7 +39,7 @@ class RememberingScorer(ForwardingScorer):
         passages: Sequence[Passage],
         *,
         instruction: str | None = None,
-        deadline: float | None = None,
+        deadline: Deadline | None = None,
     ) -> Scores:
         names = [self._name(query, instruction or "", passage.text) for passage in passages]
         found = self._recall(names)

@@ -61,16 +61,16 @@ class Settings:
             value = getattr(self, name)
             least = 0 if name == "score_cache" else 1
             if value is not None and value < least:
-                raise InputError(f"{name}: expected a whole number from {least}, got {value}")
+                raise InputError(f"expected a whole number from {least}, got {value}", field=name)
         for name in ("request_timeout", "read_timeout", "write_timeout", "shutdown_timeout"):
             if not 0 < getattr(self, name) < 86_400:
-                raise InputError(f"{name}: expected seconds above 0, got {getattr(self, name)}")
+                raise InputError(f"expected seconds above 0, got {getattr(self, name)}", field=name)
         if self.explore is not None and not 0 <= self.explore <= 0.5:
-            raise InputError(f"explore: expected a probability from 0 to 0.5, got {self.explore}")
+            raise InputError(f"expected a probability from 0 to 0.5, got {self.explore}", field="explore")
         if not 0 <= self.port <= 65_535:
-            raise InputError(f"port: expected a number from 0 to 65535, got {self.port}")
+            raise InputError(f"expected a number from 0 to 65535, got {self.port}", field="port")
         if self.log_level not in ("debug", "info", "warning", "error"):
-            raise InputError(f"log_level: expected debug, info, warning or error, got {self.log_level!r}")
+            raise InputError(f"expected debug, info, warning or error, got {self.log_level!r}", field="log_level")
 
     @property
     def is_loopback(self) -> bool:
@@ -84,11 +84,12 @@ class Settings:
     def check_auth(self) -> None:
         """Refuse to serve strangers by accident."""
         if self.keys is not None and self.no_auth:
-            raise InputError("no_auth: contradicts keys; give one of them")
+            raise InputError("contradicts keys; give one of them", field="no_auth")
         if self.keys is None and not self.no_auth and not self.is_loopback:
             raise InputError(
-                f"host: {self.host} is reachable from outside and there are no API keys; make one with "
-                "`mnemorank serve --keys FILE --new-key NAME`, or say --no-auth if something in front checks callers"
+                f"{self.host} is reachable from outside and there are no API keys; make one with "
+                "`mnemorank serve --keys FILE --new-key NAME`, or say --no-auth if something in front checks callers",
+                field="host",
             )
 
     def check_folders(self) -> None:
@@ -96,7 +97,7 @@ class Settings:
         for name in ("registry", "models_dir"):
             folder = getattr(self, name)
             if folder is not None and not folder.is_dir():
-                raise InputError(f"{name}: there is no folder {folder}")
+                raise InputError(f"there is no folder {folder}", field=name)
 
     def shown(self) -> dict[str, Any]:
         """The settings as JSON values, without secrets."""

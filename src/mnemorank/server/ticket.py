@@ -8,16 +8,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
+from mnemorank._internal.deadline import Deadline
 from mnemorank.server.errors import RequestCancelledError
 
 
 class Ticket:
-    """:param deadline: a `time.monotonic()` value after which nobody wants the answer.
+    """:param deadline: after which nobody wants the answer.
 
     `is_admitted` once a queue took some of its pairs, so that the rest are not refused; held under `admission`.
     """
 
-    def __init__(self, deadline: float | None = None) -> None:
+    def __init__(self, deadline: Deadline | None = None) -> None:
         self.deadline = deadline
         self.started = time.monotonic()
         self.pairs = 0

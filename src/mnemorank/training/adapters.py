@@ -43,7 +43,7 @@ def _to_save(base: Base, kind: str) -> list[str]:
     names = {name for name, _ in base.model.named_children() if name in HEADS}
     names |= {_module_of(parameter) for parameter in base.fresh}
     if not names:
-        raise InputError(f"model.base: {base.path}: no classification head found (one of {', '.join(HEADS)})")
+        raise InputError(f"{base.path}: no classification head found (one of {', '.join(HEADS)})", field="model.base")
     return sorted(names)
 
 
@@ -65,5 +65,5 @@ def _targets(model: nn.Module, wanted: tuple[str, ...], whole: list[str]) -> lis
     missing = [target for target in wanted if not any(name.split(".")[-1] == target for name in linear)]
     if missing:
         there = ", ".join(sorted({name.split(".")[-1] for name in linear}))
-        raise InputError(f"lora.targets: the base has no linear layer {missing[0]!r}; it has: {there}")
+        raise InputError(f"the base has no linear layer {missing[0]!r}; it has: {there}", field="lora.targets")
     return chosen

@@ -31,7 +31,9 @@ class Hiding:
         self._kept = np.array([*added, *tokenizer.encode("", "").ids], dtype=np.int64)
         found = [number for name in _MASKS if (number := tokenizer.token_to_id(name)) is not None]
         if any(shares.values()) and not found:
-            raise InputError(f"hidden: the tokenizer has no mask ({' or '.join(_MASKS)}) to put in a token's place")
+            raise InputError(
+                f"the tokenizer has no mask ({' or '.join(_MASKS)}) to put in a token's place", field="hidden"
+            )
         self._mask = found[0] if found else 0
 
     def hide(self, inputs: Sequence[Input], source: str, rng: random.Random) -> tuple[Input, ...]:

@@ -60,7 +60,7 @@ def load_base(table: ModelTable, seed: int) -> Base:
         _add_tokens(model, tokenizer, table.special_tokens)
     positions = positions_of(model.config)
     if positions is not None and table.max_length > positions:
-        raise InputError(f"model.max_length: {table.max_length} is more than the base's {positions} positions")
+        raise InputError(f"{table.max_length} is more than the base's {positions} positions", field="model.max_length")
     return Base(model, tokenizer, path, fresh)
 
 
@@ -78,25 +78,25 @@ def base_path(name: str) -> Path:
         try:
             return resolve(name)
         except MnemorankError as error:
-            raise InputError(f"model.base: {error}") from None
+            raise InputError(f"{error}", field="model.base") from None
     module = name.removeprefix("module:")
     try:
         return Path(str(importlib.import_module(module).get_model_path()))
     except ImportError:
         package = module.replace("_", "-")
-        raise InputError(f"model.base: {name}: the package is not installed: pip install {package}") from None
+        raise InputError(f"{name}: the package is not installed: pip install {package}", field="model.base") from None
     except AttributeError:
-        raise InputError(f"model.base: {name}: the package has no get_model_path()") from None
+        raise InputError(f"{name}: the package has no get_model_path()", field="model.base") from None
 
 
 def _load_tokenizer(path: Path, max_length: int) -> Any:
     if not any((path / name).is_file() for name in _TOKENIZER_FILES):
-        raise InputError(f"model.base: {path} has no tokenizer (none of {', '.join(_TOKENIZER_FILES)})")
+        raise InputError(f"{path} has no tokenizer (none of {', '.join(_TOKENIZER_FILES)})", field="model.base")
     try:
         with quiet():
             return AutoTokenizer.from_pretrained(str(path), model_max_length=max_length)
     except Exception as error:  # the loaders raise many kinds, down to bare Exception
-        raise InputError(f"model.base: {path}: the tokenizer cannot be read: {error}") from None
+        raise InputError(f"{path}: the tokenizer cannot be read: {error}", field="model.base") from None
 
 
 def _load_model(path: Path, table: ModelTable) -> tuple[Any, tuple[str, ...]]:
@@ -113,11 +113,13 @@ def _load_model(path: Path, table: ModelTable) -> tuple[Any, tuple[str, ...]]:
             )
         model, report = loaded
     except Exception as error:  # the loaders raise many kinds
-        raise InputError(f"model.base: {path}: the weights cannot be loaded: {' '.join(str(error).split())}") from None
+        raise InputError(
+            f"{path}: the weights cannot be loaded: {' '.join(str(error).split())}", field="model.base"
+        ) from None
     mismatched = [entry[0] if isinstance(entry, tuple) else str(entry) for entry in report.get("mismatched_keys", ())]
     fresh = tuple(sorted({*report["missing_keys"], *mismatched}))
     if table.kind == "yes-no" and fresh:
-        raise InputError(f"model.base: {path}: is not a whole language model; it lacks {', '.join(fresh[:3])}")
+        raise InputError(f"{path}: is not a whole language model; it lacks {', '.join(fresh[:3])}", field="model.base")
     return model, fresh
 
 

@@ -54,7 +54,9 @@ def prepare(examples: Sequence[Example], model: Model, *, ranking: bool) -> Read
     :param ranking: drop lists in which all labels are equal; for losses that look at single pairs they are of use.
     """
     if not examples:
-        raise InputError("data: there is no example to train on; the files are empty or their caps leave nothing")
+        raise InputError(
+            "there is no example to train on; the files are empty or their caps leave nothing", field="data"
+        )
     check_labels(examples, model.manifest.format)
     reader = replace(model, manifest=replace(model.manifest, windows=replace(model.manifest.windows, most=1)))
     lists: list[ReadyList] = []
@@ -78,9 +80,11 @@ def teaches(labels: Sequence[float], *, ranking: bool) -> bool:
 def check_teaching(lists: Sequence[Sequence[float]]) -> None:
     """Stop where the labels of all lists leave nothing to learn."""
     if not lists:
-        raise InputError("data: no example has both a relevant and an irrelevant candidate; there is nothing to learn")
+        raise InputError(
+            "no example has both a relevant and an irrelevant candidate; there is nothing to learn", field="data"
+        )
     if not any(label > 0 for labels in lists for label in labels):
-        raise InputError("data: every label is 0; there is nothing to learn")
+        raise InputError("every label is 0; there is nothing to learn", field="data")
 
 
 def that_fit(examples: Sequence[Example], writer: InputWriter, say: Callable[[str], None], what: str) -> list[Example]:
@@ -136,9 +140,10 @@ def check_labels(examples: Iterable[Example], format_name: str) -> None:
             if contrary is not None:
                 label, where = contrary
                 raise InputError(
-                    f"data: contradictory labels for one pair: query {example.query!r:.80}, text {text!r:.80} is "
+                    f"contradictory labels for one pair: query {example.query!r:.80}, text {text!r:.80} is "
                     f"labelled {label:g} in {where} and {candidate.label:g} in {_where(example)}; mend the data, or "
-                    'leave it out where it is wrong with contradictions = "drop" for that source'
+                    'leave it out where it is wrong with contradictions = "drop" for that source',
+                    field="data",
                 )
 
 
@@ -146,7 +151,7 @@ def _ready(example: Example, model: Model) -> tuple[ReadyList, int]:
     try:
         readings = model.readings(example.query, example.memories)
     except InputError as error:
-        raise InputError(f"data: {_where(example)}: {error}") from None
+        raise InputError(f"{_where(example)}: {error}", field="data") from None
     first: dict[int, Passage] = {}
     windowed = 0
     for reading in readings:

@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
+from mnemorank._internal.arrays import Floats
+from mnemorank._internal.deadline import Deadline
 from mnemorank.artifact.manifest import Calibration, Manifest
 from mnemorank.data.examples import Example
 from mnemorank.evaluation.metrics import Judged, measure, neutral_order
@@ -22,8 +23,6 @@ from mnemorank.scorers.protocol import Pair, PairwiseBase, Scores
 from mnemorank.text.bm25 import bm25
 from mnemorank.training.network import Network
 
-Floats = NDArray[np.float64]
-
 
 class NetworkScorer(PairwiseBase):
     """The network in training as a scorer, so that dev examples are read as at inference."""
@@ -33,7 +32,7 @@ class NetworkScorer(PairwiseBase):
         self._network = network
         self._writer = writer
 
-    def score_pairs(self, pairs: Sequence[Pair], *, deadline: float | None = None) -> Scores:
+    def score_pairs(self, pairs: Sequence[Pair], *, deadline: Deadline | None = None) -> Scores:
         if not pairs:
             return np.zeros(0)
         self._network.eval()

@@ -70,7 +70,7 @@ def dev_examples(recipe: Recipe) -> list[Example]:
 def check_dev(examples: Sequence[Example], of_which: str = "") -> None:
     """Stop where no dev question has an answer: the mean over none is not a number."""
     if not any(Judged.of(example).is_ranked for example in examples):
-        raise InputError(f"dev.data: no candidate is relevant{of_which}; there is nothing to measure by")
+        raise InputError(f"no candidate is relevant{of_which}; there is nothing to measure by", field="dev.data")
 
 
 def _dev_source(source: Source, seed: int) -> list[Example]:

@@ -127,7 +127,7 @@ def build_network(model: Any, tokenizer: Any, template: Template, in_bfloat16: b
 def _answer_id(tokenizer: Any, word: str) -> int:
     ids: list[int] = tokenizer(word, add_special_tokens=False)["input_ids"]
     if len(ids) != 1:
-        raise InputError(f"model.base: its tokenizer has no single token for the answer {word!r}")
+        raise InputError(f"its tokenizer has no single token for the answer {word!r}", field="model.base")
     return ids[0]
 
 

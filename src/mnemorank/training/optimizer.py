@@ -25,7 +25,7 @@ def freeze(model: nn.Module, table: ModelTable) -> None:
     depth = layer_count(model)
     if table.freeze_layers and table.freeze_layers >= depth:
         raise InputError(
-            f"model.freeze_layers: {table.freeze_layers} leaves none of the base's {depth} layers to train"
+            f"{table.freeze_layers} leaves none of the base's {depth} layers to train", field="model.freeze_layers"
         )
     tables = _embedding_tables(model) if table.freeze_embeddings else set()
     for name, parameter in model.named_parameters():
@@ -101,7 +101,7 @@ def _embedding_tables(model: Any) -> set[str]:
         words = {id(parameter) for parameter in model.get_input_embeddings().parameters()}
     except (AttributeError, NotImplementedError):
         raise InputError(
-            "model.freeze_embeddings: the base does not say which are its embeddings; leave it out"
+            "the base does not say which are its embeddings; leave it out", field="model.freeze_embeddings"
         ) from None
     return {
         name

@@ -55,7 +55,7 @@ def prepare(model: nn.Module, qat: Qat, skip: tuple[str, ...] = ()) -> list[str]
     for name in names:
         width = model.get_submodule(name).in_features
         if width % qat.group_size:  # type: ignore[operator]
-            raise InputError(f"qat.group_size: {qat.group_size} does not divide the {width} inputs of {name}")
+            raise InputError(f"{qat.group_size} does not divide the {width} inputs of {name}", field="qat.group_size")
     chosen = set(names)
     weights = IntxFakeQuantizeConfig(_dtype(qat.weights), group_size=qat.group_size, is_symmetric=True)
     activations = IntxFakeQuantizeConfig(torch.int8, "per_token", is_symmetric=False)
@@ -82,7 +82,9 @@ def convert(model: nn.Module, qat: Qat) -> Grid | None:
             scale = module.weight_fake_quantizer.scale.detach().float().reshape(len(on_grid), -1)
             codes = torch.round(on_grid / scale.repeat_interleave(qat.group_size, dim=1))
             if codes.min() < low or codes.max() > high:
-                raise InputError(f"qat: {name}: codes from {codes.min()} to {codes.max()} do not fit in {qat.weights}")
+                raise InputError(
+                    f"{name}: codes from {codes.min()} to {codes.max()} do not fit in {qat.weights}", field="qat"
+                )
             plain = module.to_linear()
             plain.weight = nn.Parameter(codes * scale.repeat_interleave(qat.group_size, dim=1))
         _replace(model, name, plain)

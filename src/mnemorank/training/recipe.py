@@ -96,7 +96,7 @@ class ModelTable:
         at_least(self, "freeze_layers", 0)
         between(self, "dropout", 0, 0.9)
         if (templates[self.template].answers is not None) != (self.kind == "yes-no"):
-            raise InputError(f"template: {self.template!r} does not go with kind {self.kind!r}")
+            raise InputError(f"{self.template!r} does not go with kind {self.kind!r}", field="template")
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,7 +285,7 @@ class PipelineTable:
             parts = {f"{key}.{name}": part for name, part in value.items()} if isinstance(value, dict) else {key: value}
             for name, part in parts.items():
                 if name in CHECKS and not CHECKS[name][1](part):
-                    raise InputError(f"{name}: expected {CHECKS[name][0]}, got {part!r:.60}")
+                    raise InputError(f"expected {CHECKS[name][0]}, got {part!r:.60}", field=name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,7 +321,7 @@ class Recipe:
         at_least(self, "save_every", 1)
         at_least(self, "save_minutes", 0)
         if self.qat and self.lora:
-            raise InputError("qat: does not go with lora: train the merged model in a second recipe")
+            raise InputError("does not go with lora: train the merged model in a second recipe", field="qat")
 
     def to_dict(self) -> dict[str, Any]:
         """The whole recipe as JSON values, defaults included."""

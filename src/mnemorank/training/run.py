@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from mnemorank._internal.arrays import Floats
 from mnemorank.artifact.manifest import Manifest
 from mnemorank.artifact.templates import templates
 from mnemorank.data.examples import Example
@@ -23,7 +24,7 @@ from mnemorank.training.augmentation import Hiding
 from mnemorank.training.base_model import Base, load_base
 from mnemorank.training.checkpoints import put_weights, trainable, write_whole
 from mnemorank.training.dataset import that_fit
-from mnemorank.training.evaluation import Floats, Results, calibrate, measure_bm25, measure_model, model_in_training
+from mnemorank.training.evaluation import Results, calibrate, measure_bm25, measure_model, model_in_training
 from mnemorank.training.example_loading import check_data, check_dev, dev_examples
 from mnemorank.training.model_card import write_card
 from mnemorank.training.network import Network, build_network
@@ -34,7 +35,7 @@ from mnemorank.training.qat import Grid, convert
 from mnemorank.training.qat import prepare as prepare_quantization
 from mnemorank.training.recipe import PipelineTable, Recipe
 from mnemorank.training.run_folder import Run, open_run
-from mnemorank.training.saving import draft_manifest, save_artefact
+from mnemorank.training.saving import draft_manifest, save_artifact
 from mnemorank.training.stages import Course, hidden_shares, run_stages
 
 _BASE = "base.json"
@@ -107,20 +108,22 @@ def check(recipe: Recipe) -> None:
         check_losses(stage.loss)
         noisy = stage.features.drop or stage.features.swap
         if noisy and recipe.model.template != "features":
-            raise InputError(f"features: is for the template 'features', the recipe has {recipe.model.template!r}")
+            raise InputError(
+                f"is for the template 'features', the recipe has {recipe.model.template!r}", field="features"
+            )
     if recipe.lora and recipe.model.special_tokens:
         raise InputError(
-            "model.special_tokens: new tokens need their embeddings trained, which lora does not; leave one out"
+            "new tokens need their embeddings trained, which lora does not; leave one out", field="model.special_tokens"
         )
     if recipe.lora and recipe.average.with_base:
-        raise InputError("average.with_base: does not go with lora, which leaves the base as it is")
+        raise InputError("does not go with lora, which leaves the base as it is", field="average.with_base")
     for name in ("freeze_layers", "freeze_embeddings"):
         if recipe.lora and getattr(recipe.model, name):
             raise InputError(
                 f"model.{name}: does not go with lora, which freezes the base's own weights; leave one out"
             )
     if recipe.model.freeze_embeddings and recipe.model.special_tokens:
-        raise InputError("model.freeze_embeddings: would leave the special_tokens untrained")
+        raise InputError("would leave the special_tokens untrained", field="model.freeze_embeddings")
 
 
 def _trainable_model(base: Base, recipe: Recipe) -> Any:
@@ -182,4 +185,4 @@ def _finish(
     manifest = replace(manifest, recipe=record, **_as_run(recipe.pipeline))
     card = write_card(recipe, manifest, record, course.notes, results, seconds)
     model = course.network.scorer.model
-    return Outcome(output, save_artefact(output, model, base, recipe, manifest, card, grid), results)
+    return Outcome(output, save_artifact(output, model, base, recipe, manifest, card, grid), results)

@@ -186,7 +186,7 @@ def _hash(source: Source) -> str:
     if source.path.is_file():
         return sha256(source.path)
     if not source.path.is_dir():
-        raise InputError(f"data: {source.path}: is not there")
+        raise InputError(f"{source.path}: is not there", field="data")
     return _folder_hash(sorted(path for path in source.path.rglob("*") if path.is_file()), source.path)
 
 

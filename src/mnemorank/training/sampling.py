@@ -100,8 +100,9 @@ def check_draws(lists: Sequence[Sequence[float]], drawing: Lists) -> None:
 
     if not any(can_differ(labels) for labels in lists):
         raise InputError(
-            f"lists: with positives = {drawing.positives} and negatives = {drawing.negatives} all that is drawn of a "
-            "list has the same label; there is nothing to learn"
+            f"with positives = {drawing.positives} and negatives = {drawing.negatives} all that is drawn of a "
+            "list has the same label; there is nothing to learn",
+            field="lists",
         )
 
 

@@ -20,7 +20,7 @@ from mnemorank.training.recipe import Recipe
 CARD = "README.md"
 
 
-def save_artefact(
+def save_artifact(
     output: Path, model: Any, base: Base, recipe: Recipe, manifest: Manifest, card: str, grid: Grid | None
 ) -> Manifest:
     """Write the model folder.

@@ -8,9 +8,10 @@ import time
 import numpy as np
 import pytest
 
-from mnemorank.artifact.resolve import load_artefact
+from mnemorank._internal.deadline import Deadline
+from mnemorank.artifact.resolve import load_artifact
 from mnemorank.cli import main
-from mnemorank.errors import ArtefactError, InputError, ScorerError
+from mnemorank.errors import ArtifactError, InputError, ScorerError
 from mnemorank.memory.memory import Memory
 from mnemorank.model.model import Model
 from mnemorank.reranker import Reranker
@@ -202,7 +203,7 @@ def test_a_deadline_leaves_late_memories_unscored():
     with serving(plan=["ok", "stall"]) as server:
         model = opened(server, most=2, concurrency=1)
         started = time.monotonic()
-        scores = scores_of(model, deadline=started + 0.5)
+        scores = scores_of(model, deadline=Deadline(0.5))
         assert time.monotonic() - started < 2
     np.testing.assert_allclose(scores[:2], EXPECTED[:2])
     assert np.isnan(scores[2:]).all()
@@ -216,7 +217,7 @@ def test_a_deadline_holds_behind_other_calls():
         while not server.script.requests:
             time.sleep(0.01)
         started = time.monotonic()
-        assert np.isnan(scores_of(model, deadline=started + 0.2)).all()
+        assert np.isnan(scores_of(model, deadline=Deadline(0.2))).all()
         assert time.monotonic() - started < 1.2
         server.script.released.set()
         ahead.join()
@@ -226,13 +227,13 @@ def test_a_wait_that_outlasts_the_deadline_is_not_begun():
     with serving(always="429:20") as server:
         started = time.monotonic()
         with pytest.raises(ScorerError, match="the server answered 429: slow down; no time to try again"):
-            scores_of(opened(server), deadline=started + 2)
+            scores_of(opened(server), deadline=Deadline(2))
         assert time.monotonic() - started < 1.5
 
 
 def test_what_was_scored_is_kept_when_time_runs_out():
     with serving(plan=["ok", "ok"], always="429:20") as server:
-        scores = scores_of(opened(server, most=2, concurrency=1), deadline=time.monotonic() + 5)
+        scores = scores_of(opened(server, most=2, concurrency=1), deadline=Deadline(5))
     np.testing.assert_allclose(scores[:4], EXPECTED[:4])
     assert np.isnan(scores[4])
 
@@ -334,8 +335,8 @@ def test_a_key_that_no_header_can_hold_is_not_repeated(monkeypatch):
     ],
 )
 def test_bad_addresses_are_named_without_repeating_them(address, message):
-    with pytest.raises(ArtefactError) as error:
-        load_artefact(address)
+    with pytest.raises(ArtifactError) as error:
+        load_artifact(address)
     assert message in str(error.value)
     assert KEY not in str(error.value)
 

@@ -10,8 +10,8 @@ import torch.nn.functional as F  # noqa: N812
 from peft import LoraConfig, TaskType, get_peft_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from mnemorank.artifact.resolve import load_artefact
-from mnemorank.errors import ArtefactError
+from mnemorank.artifact.resolve import load_artifact
+from mnemorank.errors import ArtifactError
 from mnemorank.memory.memory import Memory
 from mnemorank.model.model import Model
 from mnemorank.scorers import open_scorer
@@ -51,9 +51,9 @@ def r3_scores(folder, texts, instruction=INSTRUCTION, max_length=8192, padded=Tr
 
 
 def opened(folder, **changes):
-    artefact = load_artefact(folder)
-    manifest = dataclasses.replace(artefact.manifest, **changes)
-    scorer = open_scorer(dataclasses.replace(artefact, manifest=manifest), device="cpu")
+    artifact = load_artifact(folder)
+    manifest = dataclasses.replace(artifact.manifest, **changes)
+    scorer = open_scorer(dataclasses.replace(artifact, manifest=manifest), device="cpu")
     assert isinstance(scorer, YesNoScorer)
     return scorer
 
@@ -66,7 +66,7 @@ def scores_of(scorer, texts=TEXTS, **options):
 def test_scores_are_r3s(qwen_causal, padded):
     expected = r3_scores(qwen_causal, TEXTS, padded=padded)
     assert np.ptp(expected) > 0.05
-    manifest = load_artefact(qwen_causal).manifest
+    manifest = load_artifact(qwen_causal).manifest
     assert (manifest.family, manifest.template, manifest.score_kind) == ("yes-no", "yes-no", "probability")
     np.testing.assert_allclose(scores_of(opened(qwen_causal)), expected, atol=1e-4)
 
@@ -123,7 +123,7 @@ def test_logits_where_the_manifest_says_so(qwen_causal):
 
 
 def test_long_memories_are_read_in_windows(qwen_causal):
-    model = Model(dataclasses.replace(load_artefact(qwen_causal).manifest, max_length=300), opened(qwen_causal))
+    model = Model(dataclasses.replace(load_artifact(qwen_causal).manifest, max_length=300), opened(qwen_causal))
     scored = model.score(QUERY, [Memory("the cat is on the mat. " * 200 + "Ruby works at Aurora Labs now.")])
     assert np.isfinite(scored.raw).all()
 
@@ -173,7 +173,7 @@ def test_gemma_is_a_template(tmp_path):
         with torch.no_grad():
             expected.append(model(torch.tensor([tokens])).logits[0, -1, ids("Yes")[0]].item())
     assert np.ptp(expected) > 0.05
-    assert load_artefact(folder).manifest.template == "gemma"
+    assert load_artifact(folder).manifest.template == "gemma"
     np.testing.assert_allclose(scores_of(opened(folder, score_kind="logit")), expected, atol=1e-4)
 
 
@@ -194,11 +194,11 @@ def test_a_lora_adapter_on_a_language_model_is_worked_in(qwen_causal, tmp_path):
 
 
 def test_a_template_without_answers_is_refused(qwen_causal):
-    with pytest.raises(ArtefactError, match="asks for no answer"):
+    with pytest.raises(ArtifactError, match="asks for no answer"):
         opened(qwen_causal, template="instruct")
 
 
 def test_an_answer_that_is_no_single_token_is_refused(tmp_path):
     folder = tiny_models.qwen_causal(tmp_path / "qwen", answers=False)
-    with pytest.raises(ArtefactError, match="the answer 'no' is 2 tokens"):
+    with pytest.raises(ArtifactError, match="the answer 'no' is 2 tokens"):
         opened(folder)

@@ -1,7 +1,6 @@
 """Sequence classifiers on torch, against transformers called plainly."""
 
 import dataclasses
-import time
 
 import numpy as np
 import pytest
@@ -9,9 +8,10 @@ import torch
 from sentence_transformers import CrossEncoder
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
+from mnemorank._internal.deadline import Deadline
 from mnemorank.artifact.hop_features import feature_prefix
-from mnemorank.artifact.resolve import load_artefact
-from mnemorank.errors import ArtefactError, InputError, ScorerError
+from mnemorank.artifact.resolve import load_artifact
+from mnemorank.errors import ArtifactError, InputError, ScorerError
 from mnemorank.memory.memory import Memory
 from mnemorank.model.model import Model
 from mnemorank.reranker import Reranker
@@ -39,11 +39,11 @@ def text_logits(folder, texts):
 
 
 def scorer_of(folder, template=None, **options):
-    artefact = load_artefact(folder)
+    artifact = load_artifact(folder)
     if template:
-        manifest = dataclasses.replace(artefact.manifest, template=template)
-        artefact = dataclasses.replace(artefact, manifest=manifest)
-    return open_scorer(artefact, device="cpu", **options)
+        manifest = dataclasses.replace(artifact.manifest, template=template)
+        artifact = dataclasses.replace(artifact, manifest=manifest)
+    return open_scorer(artifact, device="cpu", **options)
 
 
 def scores_of(scorer, query=QUERY, texts=TEXTS, **options):
@@ -67,7 +67,7 @@ def test_two_classes_give_the_log_odds_of_the_second(tmp_path):
 
 
 def test_more_classes_are_refused(tmp_path):
-    with pytest.raises(ArtefactError, match="classifier of 3 classes"):
+    with pytest.raises(ArtifactError, match="classifier of 3 classes"):
         scorer_of(tiny_models.bert(tmp_path / "model", labels=3))
 
 
@@ -77,13 +77,13 @@ def test_r4_reads_its_feature_string(deberta):
     assert "[HOP:0]" in tokens
     assert "[ROLE:Main_Claim]" in tokens
     expected = text_logits(deberta, strings)
-    assert load_artefact(deberta).manifest.template == "features", "the added tokens tell"
+    assert load_artifact(deberta).manifest.template == "features", "the added tokens tell"
     np.testing.assert_allclose(scores_of(scorer_of(deberta)), expected, atol=1e-4)
 
 
 def test_a_text_full_of_names_still_fits_the_feature_template(deberta):
     text = "Anneliese Oberhauser-Wittgenstein met Bartholomew Featherstonehaugh in Llanfairpwllgwyngyll. " * 20
-    manifest = dataclasses.replace(load_artefact(deberta).manifest, template="features")
+    manifest = dataclasses.replace(load_artifact(deberta).manifest, template="features")
     model = Model(manifest, scorer_of(deberta, "features"))
     assert np.isfinite(model.score(QUERY, [Memory(text)]).raw).all()
 
@@ -95,7 +95,7 @@ def test_a_qwen3_classifier_reads_r1s_input_and_pads_with_eos(qwen_classifier):
     expected = text_logits(qwen_classifier, strings)
     assert np.ptp(expected) > 0.05
     scorer = scorer_of(qwen_classifier)
-    assert load_artefact(qwen_classifier).manifest.template == "instruct"
+    assert load_artifact(qwen_classifier).manifest.template == "instruct"
     np.testing.assert_allclose(scores_of(scorer), expected, atol=1e-4)
 
 
@@ -111,7 +111,7 @@ def test_batched_is_one_by_one(build, tmp_path):
     texts = TEXTS * 3
     alone = np.concatenate([scores_of(scorer, texts=[text]) for text in texts])
     np.testing.assert_allclose(scores_of(scorer, texts=texts), alone, atol=1e-5)
-    np.testing.assert_allclose(scores_of(scorer, texts=texts, deadline=time.monotonic() + 60), alone, atol=1e-5)
+    np.testing.assert_allclose(scores_of(scorer, texts=texts, deadline=Deadline(60)), alone, atol=1e-5)
 
 
 def test_a_small_budget_makes_small_batches(bert):
@@ -134,7 +134,7 @@ def test_pairs_of_different_queries_share_batches(bert):
 
 
 def test_a_passed_deadline_leaves_the_rest_unscored(bert):
-    scores = scores_of(scorer_of(bert), deadline=time.monotonic() - 1)
+    scores = scores_of(scorer_of(bert), deadline=Deadline(-1))
     assert np.isnan(scores).all()
 
 
@@ -188,13 +188,13 @@ def test_bfloat16_is_close(bert):
 )
 def test_bad_options_are_named(bert, options, message):
     with pytest.raises(InputError, match=message):
-        open_scorer(load_artefact(bert), **options)
+        open_scorer(load_artifact(bert), **options)
 
 
-def test_a_damaged_weights_file_is_an_artefact_error(tmp_path):
+def test_a_damaged_weights_file_is_an_artifact_error(tmp_path):
     folder = tiny_models.bert(tmp_path / "model")
     (folder / "model.safetensors").write_bytes(b"not weights")
-    with pytest.raises(ArtefactError, match="cannot be loaded as a torch model"):
+    with pytest.raises(ArtifactError, match="cannot be loaded as a torch model"):
         scorer_of(folder)
 
 
@@ -202,7 +202,7 @@ def test_a_folder_without_a_tokenizer_says_so(tmp_path):
     folder = tiny_models.bert(tmp_path / "model")
     (folder / "tokenizer.json").unlink()
     (folder / "tokenizer_config.json").unlink()
-    with pytest.raises(ArtefactError, match="has no tokenizer"):
+    with pytest.raises(ArtifactError, match="has no tokenizer"):
         scorer_of(folder)
 
 
@@ -218,4 +218,4 @@ def test_a_folder_that_sentence_transformers_wrote(bert, tmp_path):
 )
 def test_an_option_that_the_family_does_not_take_is_named(bert, option, taken):
     with pytest.raises(InputError, match=f"{option}: unknown option; a model of the family 'torch' takes: {taken}"):
-        open_scorer(load_artefact(bert), **{option: 1})
+        open_scorer(load_artifact(bert), **{option: 1})

@@ -12,8 +12,8 @@ import torch
 from peft import PeftModel
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-from mnemorank.artifact.resolve import load_artefact
-from mnemorank.errors import ArtefactError
+from mnemorank.artifact.resolve import load_artifact
+from mnemorank.errors import ArtifactError
 from mnemorank.reranker import Reranker
 from mnemorank.scorers import open_scorer
 from mnemorank.scorers.torch.lora import LoraScorer, SharedBase
@@ -38,7 +38,7 @@ def r1_logits(base, adapter, texts=TEXTS):
 
 
 def opened(adapter, **options):
-    scorer = open_scorer(load_artefact(adapter), device="cpu", **options)
+    scorer = open_scorer(load_artifact(adapter), device="cpu", **options)
     assert isinstance(scorer, LoraScorer)
     return scorer
 
@@ -118,12 +118,12 @@ def test_a_base_beside_the_adapter_may_be_named_relatively(qwen_classifier, adap
 
 
 def test_a_missing_base_is_named(adapters, tmp_path):
-    with pytest.raises(ArtefactError, match="its base model /nowhere/base is not there; say where it is with base="):
+    with pytest.raises(ArtifactError, match="its base model /nowhere/base is not there; say where it is with base="):
         opened(adapters[0], base="/nowhere/base")
 
 
-def test_an_adapter_of_another_architecture_is_an_artefact_error(adapters, tmp_path):
-    with pytest.raises(ArtefactError, match="cannot be loaded on its base"):
+def test_an_adapter_of_another_architecture_is_an_artifact_error(adapters, tmp_path):
+    with pytest.raises(ArtifactError, match="cannot be loaded on its base"):
         opened(adapters[0], base=str(tiny_models.bert(tmp_path / "bert")))
 
 
@@ -132,7 +132,7 @@ def test_a_damaged_adapter_leaves_the_others_alone(qwen_classifier, adapters, tm
     damaged = shutil.copytree(adapters[1], tmp_path / "damaged")
     config = json.loads((damaged / "adapter_config.json").read_text())
     (damaged / "adapter_config.json").write_text(json.dumps({**config, "r": 8}))  # the weights have rank 4
-    with pytest.raises(ArtefactError, match="damaged: the adapter cannot be loaded on its base"):
+    with pytest.raises(ArtifactError, match="damaged: the adapter cannot be loaded on its base"):
         opened(damaged)
     np.testing.assert_allclose(scores_of(good), r1_logits(qwen_classifier, adapters[0]), atol=1e-4)
     np.testing.assert_allclose(scores_of(opened(adapters[1])), r1_logits(qwen_classifier, adapters[1]), atol=1e-4)

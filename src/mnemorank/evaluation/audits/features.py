@@ -7,15 +7,15 @@ from dataclasses import replace
 
 import numpy as np
 
+from mnemorank._internal.arrays import Floats
 from mnemorank.artifact.formats import format_memory
 from mnemorank.artifact.hop_features import feature_prefix
-from mnemorank.artifact.resolve import Artefact, load_artefact
+from mnemorank.artifact.resolve import Artifact, load_artifact
 from mnemorank.artifact.templates import Rendered, Template, templates
 from mnemorank.data.examples import Example
 from mnemorank.evaluation.audits.protocol import (
     Audit,
     Finding,
-    Floats,
     Material,
     Scorer,
     audits,
@@ -63,10 +63,10 @@ def run(material: Material) -> Finding:
     examples = material.sample()
     if not examples:
         return Finding("features", "skipped", "no example has both right and wrong candidates")
-    artefact = load_artefact(name)
+    artifact = load_artifact(name)
     scores = {"own": _scores(examples, scorer_of(model), model)}
     for key, template in (("lent", _LENT), ("none", _NONE)):
-        probe = _probe(artefact, template)
+        probe = _probe(artifact, template)
         try:
             scores[key] = _scores(examples, scorer_of(probe), probe)
         finally:
@@ -89,13 +89,13 @@ def run(material: Material) -> Finding:
     )
 
 
-def _probe(artefact: Artefact, name: str) -> Model:
+def _probe(artifact: Artifact, name: str) -> Model:
     """The same weights behind another template."""
     if name not in templates:
         render = _lending.render if name == _LENT else _without
         templates.add(Template(name, "R4's input with wrong or no features, to probe", render, reserve=48))
-    manifest = replace(artefact.manifest, template=name)
-    return Model(manifest, open_scorer(replace(artefact, manifest=manifest)))
+    manifest = replace(artifact.manifest, template=name)
+    return Model(manifest, open_scorer(replace(artifact, manifest=manifest)))
 
 
 def _scores(examples: Sequence[Example], scorer: Scorer, model: Model) -> list[Floats]:

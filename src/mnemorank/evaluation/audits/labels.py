@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from mnemorank._internal.arrays import Floats
 from mnemorank.data.examples import Example
 from mnemorank.evaluation.audits.protocol import (
     Audit,
     Finding,
-    Floats,
     Material,
     Scorer,
     audits,

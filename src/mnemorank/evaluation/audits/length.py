@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from mnemorank._internal.arrays import mean_ranks
+from mnemorank._internal.arrays import Floats, mean_ranks
 from mnemorank.evaluation.audits.protocol import (
     Audit,
     Finding,
@@ -19,8 +18,6 @@ from mnemorank.evaluation.audits.protocol import (
     shown,
 )
 from mnemorank.model.model import Model
-
-Floats = NDArray[np.float64]
 
 WARN, FAIL = 0.2, 0.4
 DATA_WARN, DATA_FAIL = 0.10, 0.20

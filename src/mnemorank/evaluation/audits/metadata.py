@@ -6,8 +6,8 @@ import zlib
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mnemorank._internal.arrays import Floats, sigmoid
 from mnemorank.data.examples import Example
 from mnemorank.evaluation.audits.metadata_features import columns, common_types, names
 from mnemorank.evaluation.audits.protocol import (
@@ -22,9 +22,6 @@ from mnemorank.evaluation.audits.protocol import (
     shown,
 )
 from mnemorank.evaluation.significance import interval
-from mnemorank.ranking.calibration import sigmoid
-
-Floats = NDArray[np.float64]
 
 FOLDS = 5
 WARN, FAIL = 0.60, 0.70

@@ -7,15 +7,12 @@ from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
-from mnemorank._internal.arrays import mean_ranks
+from mnemorank._internal.arrays import Floats, mean_ranks
 from mnemorank.artifact.hop_features import ROLES, features_of
 from mnemorank.data.examples import Example
 from mnemorank.memory.memory import Memory
 from mnemorank.memory.moment import Moment
-
-Floats = NDArray[np.float64]
 
 DATES = ("has a start", "has an end", "no end date", "undated", "newer", "longer span", "finer date", "overlaps now")
 LENGTH = ("longer text", "longer than the others", "has a context")

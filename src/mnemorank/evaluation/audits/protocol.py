@@ -9,13 +9,13 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from mnemorank._internal.arrays import Floats
 from mnemorank._internal.plugins import Registry
 from mnemorank.data.examples import Candidate, Example
 from mnemorank.evaluation.metrics import Judged, neutral_order
 from mnemorank.memory.memory import Memory
 from mnemorank.model.model import Model, score_by_the_end
 
-Floats = NDArray[np.float64]
 Verdict = Literal["pass", "warn", "fail", "skipped"]
 Scorer = Callable[[str, Sequence[Memory]], Floats]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from mnemorank.artifact.resolve import Artefact, load_artefact
+from mnemorank.artifact.resolve import Artifact, load_artifact
 from mnemorank.artifact.templates import Rendered, Template, templates
 from mnemorank.errors import MnemorankError
 from mnemorank.evaluation.audits.protocol import Audit, Finding, Material, accuracy, audits, judged, no_model, scorer_of
@@ -19,15 +19,15 @@ def run(material: Material) -> Finding:
     if material.model is None:
         return no_model("template")
     name, model = next(iter(material.models.items()))
-    artefact = load_artefact(name)
-    if artefact.manifest.family == "remote":
+    artifact = load_artifact(name)
+    if artifact.manifest.family == "remote":
         return Finding("template", "skipped", "a remote model keeps its template to itself")
     examples = material.sample()
     if not examples:
         return Finding("template", "skipped", "no example has both right and wrong candidates")
     right = accuracy(examples, scorer_of(model))
     try:
-        bare = _without_template(artefact)
+        bare = _without_template(artifact)
     except MnemorankError as error:
         return Finding("template", "skipped", f"cannot be run without its template: {error}")
     try:
@@ -35,7 +35,7 @@ def run(material: Material) -> Finding:
     finally:
         bare.close()
     gain = right - none
-    stated = f"{artefact.manifest.template} + {artefact.manifest.format}"
+    stated = f"{artifact.manifest.template} + {artifact.manifest.format}"
     if gain < -DIFFERENT:
         words = f"is better without: the manifest's {stated} is probably not what it was trained with"
     elif gain < DIFFERENT:
@@ -50,20 +50,20 @@ def run(material: Material) -> Finding:
         details={
             "with": right,
             "without": none,
-            "template": artefact.manifest.template,
-            "format": artefact.manifest.format,
+            "template": artifact.manifest.template,
+            "format": artifact.manifest.format,
         },
     )
 
 
-def _without_template(artefact: Artefact) -> Model:
+def _without_template(artifact: Artifact) -> Model:
     """The same weights, given the query and the text in one segment and nothing else."""
-    own = templates[artefact.manifest.template]
+    own = templates[artifact.manifest.template]
     name = f"no-{own.name}"
     if name not in templates:
         templates.add(Template(name, "query and text alone, to probe", _alone, answers=own.answers))
-    manifest = replace(artefact.manifest, template=name, format="plain", instruction=None)
-    return Model(manifest, open_scorer(replace(artefact, manifest=manifest)))
+    manifest = replace(artifact.manifest, template=name, format="plain", instruction=None)
+    return Model(manifest, open_scorer(replace(artifact, manifest=manifest)))
 
 
 def _alone(query: str, text: str, instruction: str) -> Rendered:

@@ -10,12 +10,11 @@ from collections.abc import Mapping, Sequence
 from html import escape
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mnemorank._internal.arrays import Floats
 from mnemorank.evaluation.metrics import Bin
 from mnemorank.evaluation.significance import Interval
 
-Floats = NDArray[np.float64]
 COLOURS = 8
 
 

@@ -11,15 +11,13 @@ from pathlib import Path
 from string import Template
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mnemorank._internal.arrays import Floats
 from mnemorank._version import __version__
 from mnemorank.evaluation.benchmark import Evaluation
 from mnemorank.evaluation.report import charts as svg
 from mnemorank.evaluation.report.failures import failures
 from mnemorank.evaluation.summary import Figures, Summary
-
-Floats = NDArray[np.float64]
 
 KIND_MEASURES = ("map", "ndcg@10", "recall@5", "hit@1")
 _LEFT = ' class="word"'

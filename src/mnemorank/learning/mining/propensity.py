@@ -18,11 +18,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from mnemorank._internal.arrays import Floats
 from mnemorank.learning.events import Event
 from mnemorank.learning.signals import SHOWS_INTEREST, Signal
 from mnemorank.text.words import words
 
-Floats = NDArray[np.float64]
 PRIOR_DECAY = 0.7
 PRIOR_STRENGTH = 20.0
 

@@ -41,8 +41,8 @@ class MiningRules:
 
     def __post_init__(self) -> None:
         if not 0.5 < self.floor <= 1:
-            raise InputError(f"mining.floor: expected a share above 0.5, got {self.floor!r}")
+            raise InputError(f"expected a share above 0.5, got {self.floor!r}", field="mining.floor")
         if not 0 < self.held_out < 1:
-            raise InputError(f"mining.held_out: expected a share between 0 and 1, got {self.held_out!r}")
+            raise InputError(f"expected a share between 0 and 1, got {self.held_out!r}", field="mining.held_out")
         if not self.clip >= 1:
-            raise InputError(f"mining.clip: expected a number from 1, got {self.clip!r}")
+            raise InputError(f"expected a number from 1, got {self.clip!r}", field="mining.clip")

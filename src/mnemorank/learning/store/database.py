@@ -42,7 +42,7 @@ class Database:
         except DBAPIError as error:
             self.engine.dispose()
             shown = self.engine.url.set(query={}).render_as_string(hide_password=True)
-            raise InputError(f"store: cannot open {shown}: {error.orig}") from None
+            raise InputError(f"cannot open {shown}: {error.orig}", field="store") from None
         except BaseException:
             self.engine.dispose()
             raise
@@ -129,7 +129,7 @@ def _parsed(url: str | Path) -> URL:
     if parsed.drivername in ("postgres", "postgresql"):
         parsed = parsed.set(drivername="postgresql+psycopg")
     if parsed.get_backend_name() not in ("sqlite", "postgresql"):
-        raise InputError(f"store: expected a sqlite or postgresql URL, got {parsed!r}")
+        raise InputError(f"expected a sqlite or postgresql URL, got {parsed!r}", field="store")
     return parsed
 
 
@@ -146,17 +146,17 @@ def _told_errors() -> Iterator[None]:
     try:
         yield
     except (ArgumentError, NoSuchModuleError):
-        raise InputError("store: expected a path, sqlite:///PATH or postgresql://USER@HOST/NAME") from None
+        raise InputError("expected a path, sqlite:///PATH or postgresql://USER@HOST/NAME", field="store") from None
     except ImportError as error:
         raise MissingExtraError(f"store: PostgreSQL needs `pip install 'mnemorank[postgres]'` ({error})") from error
 
 
 def _sqlite(url: URL) -> Engine:
     if url.database is None or url.database in ("", ":memory:"):
-        raise InputError("store: expected the path of a file; a store in memory would lose its events")
+        raise InputError("expected the path of a file; a store in memory would lose its events", field="store")
     path = Path(url.database)
     if not path.parent.is_dir():
-        raise InputError(f"store: the folder {path.parent} does not exist")
+        raise InputError(f"the folder {path.parent} does not exist", field="store")
     # Errors do not print parameters: they hold texts, and end up in logs.
     engine = create_engine(url, connect_args={"timeout": 30, "check_same_thread": False}, hide_parameters=True)
 

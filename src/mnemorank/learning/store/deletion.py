@@ -117,7 +117,7 @@ def delete_by_scope(store: EventStore, scope: str, name: str, tenant: str) -> De
             return delete_user(store, name, tenant)
         case "tenant":
             return delete_tenant(store, name)
-    raise InputError(f"scope: expected event, memory, user or tenant, got {scope!r}")
+    raise InputError(f"expected event, memory, user or tenant, got {scope!r}", field="scope")
 
 
 def deletions(store: EventStore) -> list[Deletion]:

@@ -145,9 +145,9 @@ class EventStore:
         event_id = storable(signal.event_id)
         told = connection.execute(_TOLD, {"event": event_id, "place": signal.position}).first()
         if told is None:
-            raise InputError(f"event_id: no event {signal.event_id!r}; it may have been deleted")
+            raise InputError(f"no event {signal.event_id!r}; it may have been deleted", field="event_id")
         if signal.position != WHOLE_EVENT and told.position is None:
-            raise InputError(f"position: the event {signal.event_id!r} showed no memory at {signal.position}")
+            raise InputError(f"the event {signal.event_id!r} showed no memory at {signal.position}", field="position")
         row = {
             "event_id": event_id,
             "position": signal.position,
@@ -175,13 +175,13 @@ class EventStore:
             ).scalars()
             positions = sorted(found)
         if not positions:
-            raise InputError(f"memory_id: the event {event_id!r} did not show the memory {memory_id!r}")
+            raise InputError(f"the event {event_id!r} did not show the memory {memory_id!r}", field="memory_id")
         if rank is not None and rank in positions:
             return rank
         if len(positions) > 1:
             ranks = ", ".join(map(str, positions))
             message = f"the event {event_id!r} showed the memory {memory_id!r} more than once, at the ranks {ranks}"
-            raise InputError(f"memory_id: {message}; give its rank as well")
+            raise InputError(f"{message}; give its rank as well", field="memory_id")
         return int(positions[0])
 
     def event(self, event_id: str) -> tuple[Event, list[Signal]] | None:
@@ -336,8 +336,9 @@ class StoreNote:
         told = self.path.read_text(encoding="utf-8").strip()
         if told != address(self.own):
             raise InputError(
-                f"store: the events of this loop are in {told}; name it with --store or MNEMORANK_STORE. "
-                f"To begin anew with {address(self.own)}, remove {self.path}"
+                f"the events of this loop are in {told}; name it with --store or MNEMORANK_STORE. "
+                f"To begin anew with {address(self.own)}, remove {self.path}",
+                field="store",
             )
 
     def write(self, used: str) -> None:

@@ -83,10 +83,12 @@ class Policy:
     def __post_init__(self) -> None:
         unknown = set(self.redact) - set(PATTERNS)
         if unknown:
-            raise InputError(f"redact: unknown pattern {min(unknown)!r}; there are: {', '.join(sorted(PATTERNS))}")
+            raise InputError(
+                f"unknown pattern {min(unknown)!r}; there are: {', '.join(sorted(PATTERNS))}", field="redact"
+            )
         for name, days in (("retention_days", self.retention_days), ("late_after_days", self.late_after_days)):
             if days is not None and not days > 0:
-                raise InputError(f"{name}: expected a number above 0, got {days!r}")
+                raise InputError(f"expected a number above 0, got {days!r}", field=name)
 
 
 class Redactor:
@@ -98,7 +100,7 @@ class Redactor:
             try:
                 self._patterns.append((name, re.compile(pattern)))
             except re.error as error:
-                raise InputError(f"patterns: {name}: not a regular expression: {error}") from None
+                raise InputError(f"{name}: not a regular expression: {error}", field="patterns") from None
 
     def text(self, text: str) -> str:
         text = storable(text)

@@ -14,13 +14,11 @@ from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
-from mnemorank.ranking.calibration import sigmoid
+from mnemorank._internal.arrays import Floats, sigmoid
 from mnemorank.text.chat import without_role
 from mnemorank.text.words import terms
 
-Floats = NDArray[np.float64]
 # Where no heading (`Orlo Vantage: …`) says what a text is about, its first words do, with less certainty.
 _HEADING = re.compile(r"([^\n]{2,60}?): ")
 _IN_BRACKETS = re.compile(r"\(.*?\)")

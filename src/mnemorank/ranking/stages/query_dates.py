@@ -15,12 +15,10 @@ from dataclasses import dataclass
 from datetime import date, datetime, timedelta, tzinfo
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mnemorank._internal.arrays import Floats
 from mnemorank.memory.memory import Memory
 from mnemorank.memory.moment import MONTHS, Moment
-
-Floats = NDArray[np.float64]
 
 # A longer query is no question; a turn of a chat asks at its end.
 _READ = 2000

@@ -10,12 +10,11 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mnemorank._internal.arrays import Floats
 from mnemorank.memory.memory import Memory
 from mnemorank.ranking.factors import FULL_POOL
 
-Floats = NDArray[np.float64]
 _COMPANIONS = 2
 _CROWD = 8
 

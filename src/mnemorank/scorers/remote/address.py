@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 from mnemorank.artifact.manifest import Manifest
-from mnemorank.errors import ArtefactError, InputError, ScorerError
+from mnemorank.errors import ArtifactError, InputError, ScorerError
 from mnemorank.scorers.remote.dialects import Dialect, dialects
 
 _SECRET_WORDS = ("key", "token", "secret", "password", "signature")
@@ -28,10 +28,10 @@ class Address:
         try:
             dialect = dialects[name]
         except InputError as error:
-            raise ArtefactError(str(error)) from None
+            raise ArtifactError(str(error)) from None
         if "://" not in rest:
             if dialect.url is None:
-                raise ArtefactError(f"{name}: expected a URL, such as {name}:http://127.0.0.1:8080")
+                raise ArtifactError(f"{name}: expected a URL, such as {name}:http://127.0.0.1:8080")
             rest = f"{dialect.url}#{rest}" if rest else dialect.url
         url = urlsplit(rest)
         _check_url(url, name, dialect)
@@ -69,12 +69,12 @@ def remote_manifest(name: str) -> Manifest:
 def _check_url(url: SplitResult, name: str, dialect: Dialect) -> None:
     variable = dialect.key_variables[0]
     if url.username is not None or url.password is not None:
-        raise ArtefactError(f"{name}: the URL carries a user or password; put the key in {variable} instead")
+        raise ArtifactError(f"{name}: the URL carries a user or password; put the key in {variable} instead")
     if any(word in key.lower() for key, _ in parse_qsl(url.query) for word in _SECRET_WORDS):
-        raise ArtefactError(f"{name}: the URL's query seems to carry a key; put it in {variable} instead")
+        raise ArtifactError(f"{name}: the URL's query seems to carry a key; put it in {variable} instead")
     try:
         port_fits = url.port is None or url.port > 0
     except ValueError:
         port_fits = False
     if url.scheme not in ("http", "https") or not url.hostname or not port_fits:
-        raise ArtefactError(f"{name}: expected an http or https URL with a host, such as http://127.0.0.1:8080")
+        raise ArtifactError(f"{name}: expected an http or https URL with a host, such as http://127.0.0.1:8080")

@@ -9,13 +9,14 @@ import os
 import socket
 import ssl
 import threading
-import time
 import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 from urllib.parse import SplitResult
+
+from mnemorank._internal.deadline import Deadline
 
 _CHUNK = 1 << 16
 _LARGEST_ANSWER = 1 << 26
@@ -48,8 +49,8 @@ class HttpClient:
         self._process = os.getpid()
         weakref.finalize(self, _close_all, self._idle)  # for callers that never close
 
-    def post(self, body: Mapping[str, Any], headers: Mapping[str, str], deadline: float) -> Answer:
-        """:param deadline: a `time.monotonic()` value for the whole exchange."""
+    def post(self, body: Mapping[str, Any], headers: Mapping[str, str], deadline: Deadline) -> Answer:
+        """:param deadline: for the whole exchange."""
         content = json.dumps(body).encode()
         headers = {"Content-Type": "application/json", "Accept": "application/json", **headers}
         kept = self._take()
@@ -66,7 +67,7 @@ class HttpClient:
             _close_all(self._idle)
 
     def _exchange(
-        self, connection: http.client.HTTPConnection, content: bytes, headers: Mapping[str, str], deadline: float
+        self, connection: http.client.HTTPConnection, content: bytes, headers: Mapping[str, str], deadline: Deadline
     ) -> Answer:
         was_used = connection.sock is not None
         try:
@@ -123,7 +124,7 @@ class _Stale(Exception):  # noqa: N818
 class _Response(http.client.HTTPResponse):
     """A response that is read until the deadline, head and body, however slowly its bytes come."""
 
-    def __init__(self, sock: socket.socket, *arguments: Any, deadline: float, **options: Any) -> None:
+    def __init__(self, sock: socket.socket, *arguments: Any, deadline: Deadline, **options: Any) -> None:
         super().__init__(sock, *arguments, **options)
         self.fp = io.BufferedReader(_Punctual(sock, self.fp.detach(), deadline))
 
@@ -131,7 +132,7 @@ class _Response(http.client.HTTPResponse):
 class _Punctual(io.RawIOBase):
     """What comes from a socket, each piece of it in the time that is left."""
 
-    def __init__(self, sock: socket.socket, source: io.RawIOBase, deadline: float) -> None:
+    def __init__(self, sock: socket.socket, source: io.RawIOBase, deadline: Deadline) -> None:
         self._sock, self._source, self._deadline = sock, source, deadline
 
     def readable(self) -> bool:
@@ -146,17 +147,16 @@ class _Punctual(io.RawIOBase):
         super().close()
 
 
-def _limit(connection: http.client.HTTPConnection, deadline: float) -> None:
+def _limit(connection: http.client.HTTPConnection, deadline: Deadline) -> None:
     connection.timeout = _left(deadline)
     if connection.sock is not None:
         connection.sock.settimeout(connection.timeout)
 
 
-def _left(deadline: float) -> float:
-    left = deadline - time.monotonic()
-    if left <= 0:
+def _left(deadline: Deadline) -> float:
+    if deadline.expired:
         raise TimeoutError
-    return left
+    return deadline.remaining()
 
 
 def _read(response: http.client.HTTPResponse) -> bytes:

@@ -7,7 +7,6 @@ import math
 import random
 import re
 import threading
-import time
 from collections.abc import Sequence
 from concurrent.futures import CancelledError, Future
 from datetime import UTC, datetime
@@ -16,8 +15,9 @@ from typing import Any
 
 import numpy as np
 
+from mnemorank._internal.deadline import Deadline
 from mnemorank._internal.threads import Workers
-from mnemorank.artifact.resolve import Artefact
+from mnemorank.artifact.resolve import Artifact
 from mnemorank.errors import InputError, MnemorankError, QueryTooLongError, ScorerError
 from mnemorank.scorers.encoding import clean
 from mnemorank.scorers.protocol import Passage, Scores
@@ -51,7 +51,7 @@ class RemoteScorer:
 
     def __init__(
         self,
-        artefact: Artefact,
+        artifact: Artifact,
         *,
         timeout: float = 30.0,
         retries: int = 3,
@@ -60,7 +60,7 @@ class RemoteScorer:
         most: int | None = None,
     ) -> None:
         _check_options(timeout, retries, back_off, concurrency, most)
-        manifest = artefact.manifest
+        manifest = artifact.manifest
         self.name = manifest.name
         self._max_length = manifest.max_length
         self._is_probability = manifest.score_kind == "probability"
@@ -90,7 +90,7 @@ class RemoteScorer:
         passages: Sequence[Passage],
         *,
         instruction: str | None = None,
-        deadline: float | None = None,
+        deadline: Deadline | None = None,
     ) -> Scores:
         scores = np.full(len(passages), np.nan)
         texts = [clean(passage.text) for passage in passages]
@@ -116,13 +116,13 @@ class RemoteScorer:
         self._workers.shutdown(cancel_futures=True)
         self._client.close()
 
-    def _wait(self, pending: Sequence[Future[None]], deadline: float | None) -> _GivenUpError | None:
+    def _wait(self, pending: Sequence[Future[None]], deadline: Deadline | None) -> _GivenUpError | None:
         """Wait for the requests of a call. Those given up for want of time leave their documents unscored."""
         given_up = None
         try:
             for future in pending:
                 try:
-                    future.result(None if deadline is None else max(deadline - time.monotonic(), 0) + _GRACE)
+                    future.result(None if deadline is None else deadline.remaining() + _GRACE)
                 except _GivenUpError as error:
                     given_up = error
         except TimeoutError:
@@ -138,31 +138,30 @@ class RemoteScorer:
                 future.cancel()
         return given_up
 
-    def _ask(self, ask: Ask, deadline: float | None) -> Scores | None:
+    def _ask(self, ask: Ask, deadline: Deadline | None) -> Scores | None:
         """The scores of one request's documents; None where the deadline came first."""
         attempt = 0
         while True:
-            until = time.monotonic() + self._timeout
-            limit = until if deadline is None else min(until, deadline)
-            if limit <= time.monotonic():
+            limit = Deadline(self._timeout) if deadline is None else deadline.within(self._timeout)
+            if limit.expired:
                 return None
             problem, wait = self._attempt(ask, limit)
             if not isinstance(problem, str):
                 return problem
-            if deadline is not None and time.monotonic() >= deadline:
+            if deadline is not None and deadline.expired:
                 return None
             if wait is None or attempt >= self._retries:
                 tried = f" ({attempt + 1} attempts)" if attempt else ""
                 raise ScorerError(f"{self.name}: {problem}{tried}")
             pause = max(wait, self._back_off * 2**attempt * random.uniform(0.5, 1.0))
-            if deadline is not None and time.monotonic() + pause >= deadline:
+            if deadline is not None and deadline.remaining() <= pause:
                 raise _GivenUpError(f"{self.name}: {problem}; no time to try again")
             logger.info("%s: %s; next attempt in %.1f s", self.name, problem, pause)
             if self._closing.wait(pause):
                 raise ScorerError(f"{self.name}: the model was closed")
             attempt += 1
 
-    def _attempt(self, ask: Ask, limit: float) -> tuple[Scores | str, float | None]:
+    def _attempt(self, ask: Ask, limit: Deadline) -> tuple[Scores | str, float | None]:
         """Scores, or what went wrong and how long to wait at least before trying again (None: never)."""
         try:
             answer = self._client.post(self._dialect.write(ask), self._headers(), limit)
@@ -252,8 +251,8 @@ def _retry_after(answer: Answer) -> float:
 def _check_options(timeout: Any, retries: Any, back_off: Any, concurrency: Any, most: Any) -> None:
     for name, value, low in (("retries", retries, 0), ("concurrency", concurrency, 1), ("most", most or 1, 1)):
         if not isinstance(value, int) or value < low:
-            raise InputError(f"{name}: expected a whole number from {low}, got {value!r}")
+            raise InputError(f"expected a whole number from {low}, got {value!r}", field=name)
     if not timeout > 0:
-        raise InputError(f"timeout: expected a number of seconds above 0, got {timeout!r}")
+        raise InputError(f"expected a number of seconds above 0, got {timeout!r}", field="timeout")
     if not back_off >= 0:
-        raise InputError(f"back_off: expected a number of seconds from 0, got {back_off!r}")
+        raise InputError(f"expected a number of seconds from 0, got {back_off!r}", field="back_off")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import threading
-import time
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
@@ -12,8 +11,9 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
+from mnemorank._internal.deadline import Deadline
 from mnemorank._internal.hardware import profile
-from mnemorank.artifact.resolve import Artefact
+from mnemorank.artifact.resolve import Artifact
 from mnemorank.errors import InputError, MnemorankError, ScorerError
 from mnemorank.scorers.encoding import Input, InputWriter, pack, pack_in_order
 from mnemorank.scorers.protocol import Batch, Pair, PairwiseBase, Scores
@@ -35,7 +35,7 @@ class TorchBase(PairwiseBase):
 
     def __init__(
         self,
-        artefact: Artefact,
+        artifact: Artifact,
         *,
         device: str | None = None,
         dtype: str | None = None,
@@ -43,10 +43,10 @@ class TorchBase(PairwiseBase):
         threads: int | None = None,
     ) -> None:
         if token_budget is not None and token_budget < 1:
-            raise InputError(f"token_budget: expected a whole number from 1, got {token_budget}")
+            raise InputError(f"expected a whole number from 1, got {token_budget}", field="token_budget")
         if threads is not None:
             if threads < 1:
-                raise InputError(f"threads: expected a whole number from 1, got {threads}")
+                raise InputError(f"expected a whole number from 1, got {threads}", field="threads")
             torch.set_num_threads(threads)
         machine = profile()
         self.token_budget = token_budget or machine.token_budget
@@ -55,13 +55,13 @@ class TorchBase(PairwiseBase):
         self.dtype = _checked_dtype(dtype or ("float16" if self.device.type == "cuda" else "float32"))
         self._lock = threading.Lock()
         self._closed = False
-        tokenizing = self._load(artefact)
+        tokenizing = self._load(artifact)
         self._pad_id = tokenizing.pad_id
-        self._writer = InputWriter(tokenizing.tokenizer, artefact.manifest)
-        super().__init__(artefact.manifest.name, self._writer)
+        self._writer = InputWriter(tokenizing.tokenizer, artifact.manifest)
+        super().__init__(artifact.manifest.name, self._writer)
 
     @abstractmethod
-    def _load(self, artefact: Artefact) -> Tokenizing:
+    def _load(self, artifact: Artifact) -> Tokenizing:
         """Load the network, and say how to tokenize for it."""
 
     @abstractmethod
@@ -72,7 +72,7 @@ class TorchBase(PairwiseBase):
     def _unload(self) -> None:
         """Let go of the network."""
 
-    def score_pairs(self, pairs: Sequence[Pair], *, deadline: float | None = None) -> Scores:
+    def score_pairs(self, pairs: Sequence[Pair], *, deadline: Deadline | None = None) -> Scores:
         """`score` for pairs of different queries, which share batches."""
         scores = np.full(len(pairs), np.nan)
         inputs = self._writer.write(pairs)
@@ -84,7 +84,7 @@ class TorchBase(PairwiseBase):
         try:
             for batch in batches:
                 # The wait for another request's batch counts towards the deadline.
-                wait = -1 if deadline is None else max(deadline - time.monotonic(), 0)
+                wait = -1 if deadline is None else deadline.remaining()
                 if wait == 0 or not self._lock.acquire(timeout=wait):
                     break
                 try:
@@ -145,12 +145,12 @@ def _checked_device(name: str) -> torch.device:
         device = torch.device(name)
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError, NotImplementedError) as error:
-        raise InputError(f"device: {name!r} cannot be used: {str(error).splitlines()[0]}") from None
+        raise InputError(f"{name!r} cannot be used: {str(error).splitlines()[0]}", field="device") from None
     return device
 
 
 def _checked_dtype(name: str) -> torch.dtype:
     known = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
     if name not in known:
-        raise InputError(f"dtype: expected {', '.join(known)}, got {name!r}")
+        raise InputError(f"expected {', '.join(known)}, got {name!r}", field="dtype")
     return known[name]

@@ -9,10 +9,10 @@ import torch
 from tokenizers import Tokenizer
 from transformers import AutoModelForCausalLM
 
-from mnemorank.artifact.resolve import Artefact
+from mnemorank._internal.arrays import sigmoid
+from mnemorank.artifact.resolve import Artifact
 from mnemorank.artifact.templates import templates
-from mnemorank.errors import ArtefactError
-from mnemorank.ranking.calibration import sigmoid
+from mnemorank.errors import ArtifactError
 from mnemorank.scorers.protocol import Scores
 from mnemorank.scorers.torch.base import Feed, TorchBase, accepted
 from mnemorank.scorers.torch.loading import Tokenizing, adapter_base, load_network, load_tokenizing
@@ -33,35 +33,35 @@ class YesNoScorer(TorchBase):
 
     padding = "left"
 
-    def __init__(self, artefact: Artefact, *, base: str | None = None, **options: Any) -> None:
+    def __init__(self, artifact: Artifact, *, base: str | None = None, **options: Any) -> None:
         self._network: Any = None
-        self._base = base or artefact.manifest.base
-        self._is_probability = artefact.manifest.score_kind == "probability"
+        self._base = base or artifact.manifest.base
+        self._is_probability = artifact.manifest.score_kind == "probability"
         self.missing_weights: tuple[str, ...] = ()
-        super().__init__(artefact, **options)
+        super().__init__(artifact, **options)
 
-    def _load(self, artefact: Artefact) -> Tokenizing:
-        answers = templates[artefact.manifest.template].answers
+    def _load(self, artifact: Artifact) -> Tokenizing:
+        answers = templates[artifact.manifest.template].answers
         if answers is None:
-            raise ArtefactError(
-                f"{artefact.path}: template {artefact.manifest.template!r} asks for no answer; a language model needs "
+            raise ArtifactError(
+                f"{artifact.path}: template {artifact.manifest.template!r} asks for no answer; a language model needs "
                 f"one of {', '.join(name for name in templates if templates[name].answers)}"
             )
-        if (artefact.path / "adapter_config.json").is_file():
+        if (artifact.path / "adapter_config.json").is_file():
             from mnemorank.scorers.torch.lora import add_adapter
 
-            base = adapter_base(artefact.path, self._base)
-            tokenizing = load_tokenizing(artefact.path, base)
+            base = adapter_base(artifact.path, self._base)
+            tokenizing = load_tokenizing(artifact.path, base)
             loaded = load_network(AutoModelForCausalLM, base, self.device, self.dtype)
-            network = add_adapter(loaded.network, artefact.path, "default").merge_and_unload()
+            network = add_adapter(loaded.network, artifact.path, "default").merge_and_unload()
         else:
-            tokenizing = load_tokenizing(artefact.path)
-            loaded = load_network(AutoModelForCausalLM, artefact.path, self.device, self.dtype)
+            tokenizing = load_tokenizing(artifact.path)
+            loaded = load_network(AutoModelForCausalLM, artifact.path, self.device, self.dtype)
             network = loaded.network
         self.missing_weights = loaded.missing
         no, yes = answers
         self.answer_ids = tuple(
-            answer_id(tokenizing.tokenizer, word, artefact) for word in (no, yes) if word is not None
+            answer_id(tokenizing.tokenizer, word, artifact) for word in (no, yes) if word is not None
         )
         self._network = keep_answers(network, self.answer_ids)
         self._inputs = accepted(self._network, *_INPUTS)
@@ -96,7 +96,7 @@ def keep_answers(network: Any, answer_ids: tuple[int, ...]) -> Any:
     return network
 
 
-def answer_id(tokenizer: Tokenizer, word: str, artefact: Artefact) -> int:
+def answer_id(tokenizer: Tokenizer, word: str, artifact: Artifact) -> int:
     """The one token that an answer is."""
     whole = tokenizer.token_to_id(word)
     if whole is not None:
@@ -104,7 +104,7 @@ def answer_id(tokenizer: Tokenizer, word: str, artefact: Artefact) -> int:
     ids = tokenizer.encode(word, add_special_tokens=False).ids
     if len(ids) == 1:
         return int(ids[0])
-    raise ArtefactError(
-        f"{artefact.path}: the answer {word!r} is {len(ids)} tokens of the model's tokenizer, not one; the template "
-        f"{artefact.manifest.template!r} is not this model's"
+    raise ArtifactError(
+        f"{artifact.path}: the answer {word!r} is {len(ids)} tokens of the model's tokenizer, not one; the template "
+        f"{artifact.manifest.template!r} is not this model's"
     )

@@ -6,8 +6,8 @@ from typing import Any
 
 from transformers import AutoModelForSequenceClassification
 
-from mnemorank.artifact.resolve import Artefact
-from mnemorank.errors import ArtefactError
+from mnemorank.artifact.resolve import Artifact
+from mnemorank.errors import ArtifactError
 from mnemorank.scorers.encoding import one_score_a_row
 from mnemorank.scorers.protocol import Scores
 from mnemorank.scorers.torch.base import Feed, TorchBase, accepted
@@ -22,21 +22,21 @@ class TorchScorer(TorchBase):
     :param options: see `TorchBase`.
     """
 
-    def __init__(self, artefact: Artefact, **options: Any) -> None:
+    def __init__(self, artifact: Artifact, **options: Any) -> None:
         self._network: Any = None
         self.missing_weights: tuple[str, ...] = ()
-        super().__init__(artefact, **options)
+        super().__init__(artifact, **options)
 
-    def _load(self, artefact: Artefact) -> Tokenizing:
-        tokenizing = load_tokenizing(artefact.path)
-        loaded = load_network(AutoModelForSequenceClassification, artefact.path, self.device, self.dtype)
+    def _load(self, artifact: Artifact) -> Tokenizing:
+        tokenizing = load_tokenizing(artifact.path)
+        loaded = load_network(AutoModelForSequenceClassification, artifact.path, self.device, self.dtype)
         self.missing_weights = loaded.missing
-        self._adopt(loaded.network, tokenizing, artefact)
+        self._adopt(loaded.network, tokenizing, artifact)
         return tokenizing
 
-    def _adopt(self, network: Any, tokenizing: Tokenizing, artefact: Artefact) -> None:
+    def _adopt(self, network: Any, tokenizing: Tokenizing, artifact: Artifact) -> None:
         """Take the network, with what it must know about our padding."""
-        check_labels(network, artefact)
+        check_labels(network, artifact)
         set_pad(network, tokenizing.pad_id)
         self._network = network
         self._inputs = accepted(network, *(name for name in _INPUTS if name in tokenizing.inputs))
@@ -49,10 +49,10 @@ class TorchScorer(TorchBase):
         self._network = None
 
 
-def check_labels(network: Any, artefact: Artefact) -> None:
+def check_labels(network: Any, artifact: Artifact) -> None:
     if network.config.num_labels not in (1, 2):
-        raise ArtefactError(
-            f"{artefact.path}: is a classifier of {network.config.num_labels} classes; a reranker has one or two"
+        raise ArtifactError(
+            f"{artifact.path}: is a classifier of {network.config.num_labels} classes; a reranker has one or two"
         )
 
 

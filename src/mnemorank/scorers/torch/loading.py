@@ -16,7 +16,7 @@ from transformers.utils import logging as _logging
 
 from mnemorank._internal.jsonio import read_json
 from mnemorank.artifact.resolve import resolve
-from mnemorank.errors import ArtefactError
+from mnemorank.errors import ArtifactError
 
 transformers_logging: Any = _logging  # its functions carry no types
 _quiet_lock = threading.RLock()
@@ -48,7 +48,7 @@ def load_network(auto_class: Any, folder: Path, device: torch.device, dtype: tor
             )
             network = network.to(device).eval()
     except Exception as error:  # transformers raises OSError, ValueError, RuntimeError, SafetensorError, …
-        raise ArtefactError(f"{folder}: cannot be loaded as a torch model: {_first_line(error)}") from error
+        raise ArtifactError(f"{folder}: cannot be loaded as a torch model: {_first_line(error)}") from error
     network.requires_grad_(False)
     return Loaded(network, tuple(sorted(info["missing_keys"])))
 
@@ -57,13 +57,13 @@ def load_tokenizing(*folders: Path) -> Tokenizing:
     """The tokenizer of the first of the folders that has one, with truncation and padding off: both are ours to do."""
     folder = next((folder for folder in folders if _has_tokenizer(folder)), None)
     if folder is None:
-        raise ArtefactError(f"{folders[0]}: has no tokenizer (tokenizer.json); copy its model's there")
+        raise ArtifactError(f"{folders[0]}: has no tokenizer (tokenizer.json); copy its model's there")
     try:
         with _quiet():
             loaded = AutoTokenizer.from_pretrained(folder, local_files_only=True)
         tokenizer = Tokenizer.from_str(loaded.backend_tokenizer.to_str())
     except Exception as error:  # a slow tokenizer has no backend; the rest raise as they like
-        raise ArtefactError(f"{folder}: the tokenizer cannot be loaded: {_first_line(error)}") from error
+        raise ArtifactError(f"{folder}: the tokenizer cannot be loaded: {_first_line(error)}") from error
     tokenizer.no_truncation()
     tokenizer.no_padding()
     pad = loaded.pad_token_id if loaded.pad_token_id is not None else loaded.eos_token_id
@@ -78,14 +78,14 @@ def adapter_base(folder: Path, stated: str | None) -> Path:
     config = read_json(folder / "adapter_config.json")
     name = stated or (config.get("base_model_name_or_path") if isinstance(config, dict) else None)
     if not isinstance(name, str) or not name:
-        raise ArtefactError(f"{folder / 'adapter_config.json'}: base_model_name_or_path: is missing")
+        raise ArtifactError(f"{folder / 'adapter_config.json'}: base_model_name_or_path: is missing")
     beside = folder / name
     if beside.is_dir():
         return beside
     if name.startswith("hf:") or Path(name).expanduser().is_dir():
         return resolve(name)
     if Path(name).is_absolute() or name.startswith("."):
-        raise ArtefactError(f"{folder}: its base model {name} is not there; say where it is with base=…")
+        raise ArtifactError(f"{folder}: its base model {name} is not there; say where it is with base=…")
     return resolve(f"hf:{name}")
 
 

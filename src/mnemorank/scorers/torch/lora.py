@@ -13,8 +13,8 @@ from peft import PeftModel
 from transformers import AutoModelForSequenceClassification
 
 from mnemorank._internal.jsonio import read_json
-from mnemorank.artifact.resolve import Artefact
-from mnemorank.errors import ArtefactError
+from mnemorank.artifact.resolve import Artifact
+from mnemorank.errors import ArtifactError
 from mnemorank.scorers.protocol import Scores
 from mnemorank.scorers.torch.base import Feed
 from mnemorank.scorers.torch.classifier import TorchScorer, check_labels
@@ -29,29 +29,29 @@ class LoraScorer(TorchScorer):
     :param options: see `TorchBase`.
     """
 
-    def __init__(self, artefact: Artefact, *, base: str | None = None, merge: bool = False, **options: Any) -> None:
-        self._stated_base = base or artefact.manifest.base
+    def __init__(self, artifact: Artifact, *, base: str | None = None, merge: bool = False, **options: Any) -> None:
+        self._stated_base = base or artifact.manifest.base
         self._merge = merge
         self._shared: SharedBase | None = None
         self._adapter = ""
-        super().__init__(artefact, **options)
+        super().__init__(artifact, **options)
         if self._shared is not None:
             self._lock = self._shared.lock  # one batch at a time on the base, whichever adapter it is for
 
-    def _load(self, artefact: Artefact) -> Tokenizing:
-        base = adapter_base(artefact.path, self._stated_base)
-        tokenizing = load_tokenizing(artefact.path, base)
+    def _load(self, artifact: Artifact) -> Tokenizing:
+        base = adapter_base(artifact.path, self._stated_base)
+        tokenizing = load_tokenizing(artifact.path, base)
         if self._merge:
             loaded = _load_base(base, self.device, self.dtype)
-            network = add_adapter(loaded.network, artefact.path, "default").merge_and_unload()
-            self._adopt(network, tokenizing, artefact)
+            network = add_adapter(loaded.network, artifact.path, "default").merge_and_unload()
+            self._adopt(network, tokenizing, artifact)
         else:
             self._shared = SharedBase.of(base, self.device, self.dtype)
             loaded = self._shared.loaded
-            check_labels(loaded.network, artefact)
-            self._adapter = self._shared.add(artefact.path)
-            self._adopt(self._shared.network, tokenizing, artefact)
-        saved = _trained_whole(artefact.path)
+            check_labels(loaded.network, artifact)
+            self._adapter = self._shared.add(artifact.path)
+            self._adopt(self._shared.network, tokenizing, artifact)
+        saved = _trained_whole(artifact.path)
         self.missing_weights = tuple(name for name in loaded.missing if name.split(".")[0] not in saved)
         return tokenizing
 
@@ -134,9 +134,9 @@ def add_adapter(network: Any, folder: Path, name: str) -> Any:
         raise _unusable(folder, error) from error
 
 
-def _unusable(folder: Path, error: Exception) -> ArtefactError:
+def _unusable(folder: Path, error: Exception) -> ArtifactError:
     reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-    return ArtefactError(f"{folder}: the adapter cannot be loaded on its base: {reason}")
+    return ArtifactError(f"{folder}: the adapter cannot be loaded on its base: {reason}")
 
 
 def _load_base(folder: Path, device: torch.device, dtype: torch.dtype) -> Loaded:

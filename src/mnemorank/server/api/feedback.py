@@ -91,9 +91,9 @@ def _read(store: Any, event_id: str, shown: Set[int], signal: SignalShape, user:
         position = store.position_of(event_id, signal.memory_id, signal.rank)
         if signal.rank not in (None, position):
             said = f"is {signal.rank}, but the memory of memory_id was shown at rank {position}"
-            raise InputError(f"rank: {said}; give one of them")
+            raise InputError(f"{said}; give one of them", field="rank")
     elif signal.rank is not None and signal.rank not in shown:
-        raise InputError(f"rank: the event {event_id!r} showed no memory at rank {signal.rank}")
+        raise InputError(f"the event {event_id!r} showed no memory at rank {signal.rank}", field="rank")
     value = None if signal.value is None else float(signal.value)
     return Signal(event_id, signal.kind, position, value, signal.note, user or ANONYMOUS)
 

@@ -10,7 +10,7 @@ from fastapi import Path, Query, Request
 from fastapi.responses import JSONResponse
 from pydantic import ConfigDict, Field
 
-from mnemorank.errors import ArtefactError, InputError
+from mnemorank.errors import ArtifactError, InputError
 from mnemorank.server.api.schemas import ERROR_EXAMPLE, Flag, NativeShape, Text, dialect_router, errors
 from mnemorank.server.auth import Admin, Caller
 from mnemorank.server.errors import Problem
@@ -180,7 +180,7 @@ async def shadow(request: Request, version: Annotated[str, Path(pattern=r"^\d{4,
     def work(learning: Any) -> dict[str, Any]:
         found = learning.loop.shadow_result(version)
         if found is None:
-            raise InputError(f"version: no event that {version!r} scored in the shadow has feedback yet")
+            raise InputError(f"no event that {version!r} scored in the shadow has feedback yet", field="version")
         return asdict(found)
 
     return await _answer(request, caller, work)
@@ -205,6 +205,6 @@ async def _answer(
         raise Problem(404, "no_learning", "this server has no learning loop; start it with --learning DIR")
     try:
         return JSONResponse(await stored(lambda: work(learning)), status_code)
-    except (InputError, ArtefactError) as error:
+    except (InputError, ArtifactError) as error:
         is_missing = any(words in str(error) for words in ("no version", "no run"))
         raise Problem(404 if is_missing else 409, "not_found" if is_missing else "refused", str(error)) from error

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import random
-import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -61,7 +60,7 @@ async def rerank(request: Request, body: MemoriesRequest, caller: Reader) -> JSO
 
     def work(served: Served) -> Ranking:
         try:
-            ranking = rank(served, max((deadline - time.monotonic()) * 1000, _NO_TIME) if is_urgent else None)
+            ranking = rank(served, max(deadline.remaining() * 1000, _NO_TIME) if is_urgent else None)
         except DeadlineError:
             ranking = rank(served, _NO_TIME)
         return _record(request, ranking, body, served, event_id, tenant)

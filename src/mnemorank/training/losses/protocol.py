@@ -45,8 +45,9 @@ class ScoredLists:
         """For losses that have no place for weights: to pass them over would be to train on something else."""
         if bool((self.weights != 1).any()):
             raise InputError(
-                f"loss: {name} takes no weights and the candidates have them; use bce, softmax or margin, "
-                "or leave `weight` out of the data (feedback: mining.weighted = false)"
+                f"{name} takes no weights and the candidates have them; use bce, softmax or margin, "
+                "or leave `weight` out of the data (feedback: mining.weighted = false)",
+                field="loss",
             )
 
     def taught(self, options: TeacherOptions) -> ScoredLists:
@@ -56,8 +57,9 @@ class ScoredLists:
             return self
         if not options.partial:
             raise InputError(
-                "loss: distillation needs a `teacher_score` in every candidate's metadata; "
-                "see mnemorank.data.distill for adding them, or set `options = { partial = true }`"
+                "distillation needs a `teacher_score` in every candidate's metadata; "
+                "see mnemorank.data.distill for adding them, or set `options = { partial = true }`",
+                field="loss",
             )
         kept = torch.tensor([i for own, fits in zip(self.positions(), has, strict=True) if fits for i in own])
         kept = kept.to(device=self.scores.device, dtype=torch.long)

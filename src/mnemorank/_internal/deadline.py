@@ -1,0 +1,41 @@
+"""The time limit of a request."""
+
+from __future__ import annotations
+
+import math
+import time
+
+
+class Deadline:
+    """The point in time after which nobody waits for an answer any more.
+
+    Created once, where a request comes in, and passed down to everything that takes time. Safe to use from many
+    threads.
+
+    :param seconds: from now; `math.inf` for a request that may only be canceled.
+    """
+
+    __slots__ = ("_expires_at",)
+
+    def __init__(self, seconds: float) -> None:
+        self._expires_at = time.monotonic() + seconds
+
+    @classmethod
+    def after_ms(cls, milliseconds: float) -> Deadline:
+        return cls(milliseconds / 1000)
+
+    @property
+    def expired(self) -> bool:
+        return time.monotonic() >= self._expires_at
+
+    def remaining(self) -> float:
+        """Return the seconds left, 0 when expired."""
+        return max(self._expires_at - time.monotonic(), 0.0)
+
+    def within(self, seconds: float) -> Deadline:
+        """Return a deadline that expires after `seconds`, or with this one if that is sooner."""
+        return Deadline(min(seconds, self._expires_at - time.monotonic()))
+
+    def cancel(self) -> None:
+        """Expire now: the caller no longer wants the answer."""
+        self._expires_at = -math.inf
