@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from mnemorank.data.sources import Source, load_mix, read_examples
+from mnemorank.data.sources import Source, load_sources, read_examples
 from mnemorank.errors import InputError
 
 
@@ -37,31 +37,31 @@ def test_formats_are_recognised_and_sources_named(lists, triplets, tmp_path):
     graded = write(
         tmp_path / "graded.jsonl", [{"query": "q", "text": "a", "label": 0.4}, {"query": "q", "text": "b", "label": 1}]
     )
-    mixed = load_mix([{"path": lists}, {"path": triplets, "name": "memex"}, {"path": str(graded)}], seed=1)
+    mixed = load_sources([{"path": lists}, {"path": triplets, "name": "memex"}, {"path": str(graded)}], seed=1)
     assert Counter(example.source for example in mixed) == {"lists.jsonl": 40, "memex": 10, "graded.jsonl": 1}
     assert mixed[-1].labels == [0.4, 1.0]
 
 
 def test_caps_and_weights_are_drawn_with_the_seed(lists):
     def ids(seed, **options):
-        return [example.query for example in load_mix([{"path": lists, **options}], seed)]
+        return [example.query for example in load_sources([{"path": lists, **options}], seed)]
 
-    assert len(ids(1, cap=7)) == 7
-    assert ids(1, cap=7) == ids(1, cap=7)
-    assert ids(1, cap=7) != ids(2, cap=7)
+    assert len(ids(1, max_examples=7)) == 7
+    assert ids(1, max_examples=7) == ids(1, max_examples=7)
+    assert ids(1, max_examples=7) != ids(2, max_examples=7)
     assert Counter(ids(1, weight=2)) == {f"q{i}": 2 for i in range(40)}
     assert len(ids(1, weight=0.5)) == len(set(ids(1, weight=0.5))) == 20
     halves = Counter(ids(1, weight=1.25))
     assert sorted(halves.values()) == [1] * 30 + [2] * 10
-    assert len(ids(1, cap=10, weight=3)) == 30
+    assert len(ids(1, max_examples=10, weight=3)) == 30
 
 
 def test_splits_of_a_source_share_no_group(lists):
-    train, dev = (load_mix([Source(lists, split=part, dev_share=0.3)], 1) for part in ("train", "dev"))
+    train, dev = (load_sources([Source(lists, split=part, dev_share=0.3)], 1) for part in ("train", "dev"))
     assert len(train) + len(dev) == 40
     assert {e.group for e in train}.isdisjoint({e.group for e in dev})
     with pytest.raises(InputError, match="split 'dev' is empty"):
-        load_mix([Source(lists, split="dev", dev_share=1e-9)], 1)
+        load_sources([Source(lists, split="dev", dev_share=1e-9)], 1)
 
 
 @pytest.mark.parametrize("format", ["lists", "triplets", "graded"])
@@ -77,7 +77,7 @@ def test_a_question_without_a_group_is_on_one_side_however_it_is_written(tmp_pat
         for query in (f"Where is number {i}?", f"where is  number {i}")
     ]
     path = write(tmp_path / "rows.jsonl", rows)
-    train, dev = (load_mix([Source(path, split=part, dev_share=0.3)], 1) for part in ("train", "dev"))
+    train, dev = (load_sources([Source(path, split=part, dev_share=0.3)], 1) for part in ("train", "dev"))
     assert {e.memories[0].text for e in train}.isdisjoint({e.memories[0].text for e in dev})
 
 
@@ -89,16 +89,20 @@ def test_a_cap_does_not_hide_what_is_right(tmp_path):
     ]
     path = write(tmp_path / "lists.jsonl", rows)
     for seed in range(12):
-        for example in load_mix([{"path": path, "cap": 2, "negatives": {"count": 4}}], seed):
+        for example in load_sources([{"path": path, "max_examples": 2, "hard_negatives": {"count": 4}}], seed):
             wrong = {candidate.memory.text for candidate in example.candidates if candidate.label == 0}
             assert example.query == "p" or wrong <= {"else"}
 
 
 def test_negatives_are_mined_where_asked(lists):
-    mixed = load_mix([{"path": lists, "negatives": {"count": 3}}], seed=1)
+    mixed = load_sources([{"path": lists, "hard_negatives": {"count": 3}}], seed=1)
     assert all(len(example.candidates) == 5 for example in mixed)
-    with pytest.raises(InputError, match=r"lists\.jsonl: negatives: howmany: unknown option"):
-        load_mix([{"path": lists, "negatives": {"howmany": 3}}], seed=1)
+    with pytest.raises(InputError) as caught:
+        load_sources([{"path": lists, "hard_negatives": {"howmany": 3}}], seed=1)
+    assert caught.value.field == "hard_negatives.howmany"
+    with pytest.raises(InputError) as caught:
+        load_sources([{"path": lists, "hard_negatives": {"count": 0}}], seed=1)
+    assert caught.value.field == "hard_negatives.count"
 
 
 @pytest.mark.parametrize(
@@ -161,22 +165,45 @@ def test_contradictions_can_be_dropped_where_they_are_wrong(tmp_path):
         {"query": "p", "candidates": [{"text": "c", "label": 1}, {"text": "a", "label": 0}]},
     ]
     path = write(tmp_path / "lists.jsonl", rows)
-    examples = load_mix([{"path": path, "contradictions": "drop"}], 1)
+    examples = load_sources([{"path": path, "label_conflicts": "drop"}], 1)
     assert [[memory.text for memory in example.memories] for example in examples] == [["a"], ["b", "c"], ["c", "a"]]
-    with pytest.raises(InputError, match="contradictions: expected error or drop, got 'maybe'"):
-        load_mix([{"path": path, "contradictions": "maybe"}], 1)
+    with pytest.raises(InputError) as caught:
+        load_sources([{"path": path, "label_conflicts": "maybe"}], 1)
+    assert caught.value.field == "label_conflicts"
 
 
 def test_empty_and_unknown_files_are_named(tmp_path):
     empty = write(tmp_path / "empty.jsonl", [])
     with pytest.raises(InputError, match=r"empty\.jsonl: holds no example"):
-        load_mix([{"path": empty}], 1)
+        load_sources([{"path": empty}], 1)
     strange = write(tmp_path / "strange.jsonl", [{"question": "q"}])
     with pytest.raises(InputError, match=r"strange\.jsonl:1: is neither"):
-        load_mix([{"path": strange}], 1)
-    with pytest.raises(InputError, match="unknown task 'nosuch'"):
-        load_mix([{"path": strange, "format": "nosuch"}], 1)
-    with pytest.raises(InputError, match="wieght: unknown key"):
-        load_mix([{"path": strange, "wieght": 2}], 1)
-    with pytest.raises(InputError, match="weight"):
-        load_mix([{"path": strange, "weight": 0}], 1)
+        load_sources([{"path": strange}], 1)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("format", "nosuch"),
+        ("wieght", 2),
+        ("weight", 0),
+        ("weight", float("nan")),
+        ("weight", True),
+        ("max_examples", 0),
+        ("max_examples", 1.5),
+        ("split", "test"),
+        ("dev_share", 2),
+        ("label_conflicts", "maybe"),
+        ("mask_rate", 1),
+    ],
+)
+def test_an_invalid_source_is_rejected_by_field(tmp_path, key, value):
+    with pytest.raises(InputError) as caught:
+        Source.from_dict({"path": tmp_path / "any.jsonl", key: value})
+    assert caught.value.field == key
+
+
+def test_a_source_needs_a_path():
+    with pytest.raises(InputError) as caught:
+        Source.from_dict({"format": "lists"})
+    assert caught.value.field == "path"

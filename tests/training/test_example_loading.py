@@ -41,7 +41,7 @@ def test_contradictions_in_dev_triplets_are_named_or_dropped(tables, triplets, t
     path.write_text("\n".join(texts), encoding="utf-8")
     with pytest.raises(InputError, match=r"bad\.jsonl: example 40: contradicts example 1"):
         dev_of(tables, path=str(path), format="triplets")
-    assert len(dev_of(tables, path=str(path), format="triplets", contradictions="drop")) == 40
+    assert len(dev_of(tables, path=str(path), format="triplets", label_conflicts="drop")) == 40
 
 
 def test_graded_dev_pairs_are_relevant_from_a_half_as_in_the_bench(tables, tmp_path):
@@ -60,7 +60,7 @@ def test_graded_dev_pairs_are_relevant_from_a_half_as_in_the_bench(tables, tmp_p
     ("source", "message"),
     [
         ({"format": "lists"}, r"later\.jsonl:2: candidates: expected a list"),
-        ({"format": "lists", "negatives": {"retriever": "/nowhere"}}, "retriever: expected bm25 or the folder"),
+        ({"format": "lists", "hard_negatives": {"retriever": "/nowhere"}}, "retriever: expected bm25 or the folder"),
     ],
 )
 def test_a_fault_in_a_later_stage_is_found_before_the_base_is_measured(tables, tmp_path, train_lists, source, message):
@@ -124,9 +124,9 @@ def test_draws_of_one_label_are_found_before_training(tables, tmp_path, record, 
 
 
 def test_no_mask_to_hide_tokens_in_a_later_stage_is_found_before_the_base_is_measured(tables, tmp_path):
-    recipe = parse_recipe({**tables, "stage": [{}, {"data": [{**tables["data"][0], "hidden": 0.3}]}]})
+    recipe = parse_recipe({**tables, "stage": [{}, {"data": [{**tables["data"][0], "mask_rate": 0.3}]}]})
     said = []
-    with pytest.raises(InputError, match="hidden: the tokenizer has no mask"):
+    with pytest.raises(InputError, match="mask_rate: the tokenizer has no mask"):
         train(recipe, tmp_path / "out", say=said.append)
     assert said == ["reading the data of all stages"]
 
@@ -148,12 +148,12 @@ def test_dev_questions_of_which_none_has_an_answer_are_found_before_training(tab
 
 def test_what_is_mined_is_not_asked_for_beforehand(tables, tmp_path):
     only_right = [{"query": f"q{n}", "candidates": [{"text": f"text {n}", "label": 1}]} for n in range(4)]
-    check_data(two_stages(tables, tmp_path, [[pair()], only_right], negatives={"count": 1}))
+    check_data(two_stages(tables, tmp_path, [[pair()], only_right], hard_negatives={"count": 1}))
 
 
 def test_drop_cures_what_the_stage_would_stop_at(tables, tmp_path):
     later = [{**pair(right="a fox", wrong="a cat"), "query_time": "2020"}, {**pair("r"), "query_time": "2021"}]
-    recipe = two_stages(tables, tmp_path, [[pair()], later], contradictions="drop")
+    recipe = two_stages(tables, tmp_path, [[pair()], later], label_conflicts="drop")
     check_data(recipe)
     found = stage_examples(recipe.stage[1], recipe)
     assert [[memory.text for memory in e.memories] for e in found] == [
@@ -162,6 +162,6 @@ def test_drop_cures_what_the_stage_would_stop_at(tables, tmp_path):
         ["a cat", "a dog"],
     ]
     inside = [pair(), {**pair(right="a fox", wrong="a cat"), "query_time": "2020"}]
-    check_data(two_stages(tables, tmp_path, [[pair("other")], inside], contradictions="drop"))
-    with pytest.raises(InputError, match='contradictions = "drop" for that source'):
+    check_data(two_stages(tables, tmp_path, [[pair("other")], inside], label_conflicts="drop"))
+    with pytest.raises(InputError, match='label_conflicts = "drop" for that source'):
         check_data(two_stages(tables, tmp_path, [[pair("other")], inside]))

@@ -70,7 +70,7 @@ def multihop(tmp_path_factory, tiny_bert):
                 "name": "factual",
                 "epochs": 1,
                 "learning_rate": 2e-4,
-                "data": [{"path": str(folder / "one.jsonl"), "cap": 8}],
+                "data": [{"path": str(folder / "one.jsonl"), "max_examples": 8}],
             },
         ],
     }

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from mnemorank.data.hard_negatives import NegativeMining
 from mnemorank.errors import InputError
 from mnemorank.training.objective import check_losses
 from mnemorank.training.recipe_files import find_recipe, load_recipe, parse_recipe, shipped_recipes
@@ -45,15 +46,15 @@ def test_a_recipe_is_read_with_its_environment_variables(recipe_file):
 
 
 def test_variables_in_the_options_of_mining_are_put_in_too(recipe_file):
-    changes = ["data.0.negatives.retriever=${RECIPE_TEST_DATA}/bi", "data.0.negatives.count=2"]
+    changes = ["data.0.hard_negatives.retriever=${RECIPE_TEST_DATA}/bi", "data.0.hard_negatives.count=2"]
     recipe = load_recipe(recipe_file, changes)
-    assert recipe.stage[0].data[0].negatives == {"retriever": "/somewhere/bi", "count": 2}
-    assert recipe.tables["data"][0]["negatives"]["retriever"] == "${RECIPE_TEST_DATA}/bi"
+    assert recipe.stage[0].data[0].hard_negatives == NegativeMining(retriever="/somewhere/bi", count=2)
+    assert recipe.tables["data"][0]["hard_negatives"]["retriever"] == "${RECIPE_TEST_DATA}/bi"
 
 
 def test_sources_of_one_file_name_may_differ_once_they_have_names(recipe_file):
-    change = "data=[{path='a/t', hidden=0.5, name='a'}, {path='b/t', name='b'}, {path='c/t', name='b'}]"
-    assert [source.hidden for source in load_recipe(recipe_file, [change]).stage[0].data] == [0.5, 0.0, 0.0]
+    change = "data=[{path='a/t', mask_rate=0.5, name='a'}, {path='b/t', name='b'}, {path='c/t', name='b'}]"
+    assert [source.mask_rate for source in load_recipe(recipe_file, [change]).stage[0].data] == [0.5, 0.0, 0.0]
 
 
 def test_a_loss_is_named_once(recipe_file):
@@ -69,10 +70,10 @@ def test_an_unset_variable_is_named(recipe_file, monkeypatch):
 
 
 def test_set_changes_tables_lists_and_new_keys(recipe_file):
-    recipe = load_recipe(recipe_file, ["train.epochs=7", "data.0.cap=5", "lora.r=4", "model.base=hf:org/name"])
+    recipe = load_recipe(recipe_file, ["train.epochs=7", "data.0.max_examples=5", "lora.r=4", "model.base=hf:org/name"])
 
     assert recipe.stage[0].epochs == 7
-    assert recipe.stage[0].data[0].cap == 5
+    assert recipe.stage[0].data[0].max_examples == 5
     assert recipe.lora is not None
     assert recipe.lora.r == 4
     assert recipe.model.base == "hf:org/name"
@@ -88,7 +89,7 @@ def test_set_without_a_value_takes_the_key_out(recipe_file):
     ("change", "message"),
     [
         ("epochs", "--set: expected key=value, got 'epochs'"),
-        ("data.7.cap=5", "--set: data.7.cap: expected a position from 0 to 0"),
+        ("data.7.max_examples=5", "--set: data.7.max_examples: expected a position from 0 to 0"),
         ("train.epochs=many", "mine.toml: train.epochs: expected a whole number, got 'many'"),
         ("train.epochs=true", "mine.toml: train.epochs: expected a whole number, got True"),
         ("train.epocs=3", "mine.toml: train.epocs: unknown key (did you mean 'epochs'?)"),
@@ -103,8 +104,8 @@ def test_set_without_a_value_takes_the_key_out(recipe_file):
         ("train.epocs=", "--set: train.epocs: there is no such key to take out; there are: epochs"),
         ("model.base=", "mine.toml: model.base: is required"),
         ("data.0.format=prose", "mine.toml: data[0].format: expected one of auto, 2wiki"),
-        ("data.0.negatives.cuont=3", "data[0].negatives.cuont: unknown key (did you mean 'count'?)"),
-        ("data.0.negatives.count=many", "data[0].negatives.count: expected a whole number, got 'many'"),
+        ("data.0.hard_negatives.cuont=3", "data[0].hard_negatives.cuont: unknown key (did you mean 'count'?)"),
+        ("data.0.hard_negatives.count=many", "data[0].hard_negatives.count: expected a whole number, got 'many'"),
         ("data.0.weight=inf", "mine.toml: data[0].weight: expected a finite number, got inf"),
         ("train.learning_rate=inf", "mine.toml: train.learning_rate: expected a finite number, got inf"),
         ("save_minutes=nan", "mine.toml: save_minutes: expected a finite number, got nan"),
@@ -121,10 +122,13 @@ def test_set_without_a_value_takes_the_key_out(recipe_file):
         ("seed=-1", "mine.toml: seed: expected a number from 0 to 4294967295, got -1"),
         ("seed=8589934592", "mine.toml: seed: expected a number from 0 to 4294967295, got 8589934592"),
         ("dev.data=[{path='d', weight=4}]", "mine.toml: dev.data[0].weight: is for training"),
-        ("dev.data=[{path='d', negatives={count=1}}]", "mine.toml: dev.data[0].negatives: is for training"),
-        ("dev.data=[{path='d', hidden=0.1}]", "mine.toml: dev.data[0].hidden: is for training"),
-        ("data=[{path='a/t', hidden=0.5}, {path='b/t'}]", "mine.toml: data[1].hidden: differs from that of another"),
-        ("data=[{path='a/t'}, {path='b/t', contradictions='drop'}]", "mine.toml: data[1].contradictions: differs"),
+        ("dev.data=[{path='d', hard_negatives={count=1}}]", "mine.toml: dev.data[0].hard_negatives: is for training"),
+        ("dev.data=[{path='d', mask_rate=0.1}]", "mine.toml: dev.data[0].mask_rate: is for training"),
+        (
+            "data=[{path='a/t', mask_rate=0.5}, {path='b/t'}]",
+            "mine.toml: data[1].mask_rate: differs from that of another",
+        ),
+        ("data=[{path='a/t'}, {path='b/t', label_conflicts='drop'}]", "mine.toml: data[1].label_conflicts: differs"),
         ("train.name=a/b", "mine.toml: train.name: expected a name that a file can have"),
     ],
 )

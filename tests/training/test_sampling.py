@@ -97,7 +97,7 @@ def test_tokens_of_a_source_are_hidden_others_each_time_and_never_what_holds_an_
 
 def test_hiding_needs_a_mask():
     writer = InputWriter(build_tokenizer(), Manifest("x", max_length=64))
-    with pytest.raises(InputError, match=r"hidden: the tokenizer has no mask"):
+    with pytest.raises(InputError, match=r"mask_rate: the tokenizer has no mask"):
         Draws([ready_list(writer, ["a cat"])], writer, Lists(), seed=9, hidden={"test": 0.1})
 
 

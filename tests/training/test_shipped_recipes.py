@@ -32,7 +32,7 @@ BASES = {
 MINI = tomllib.loads((Path(__file__).parents[2] / "src/mnemorank/assets/recipes/mini.toml").read_text(encoding="utf-8"))
 for number, stage in enumerate(MINI["stage"]):
     own = [i for i, source in enumerate(stage["data"]) if source["path"].startswith("${mnemorank}")]
-    BASES["mini"][1].extend([f"stage.{number}.steps=1", *(f"stage.{number}.data.{i}.cap=8" for i in own)])
+    BASES["mini"][1].extend([f"stage.{number}.steps=1", *(f"stage.{number}.data.{i}.max_examples=8" for i in own)])
 
 
 def mini_files(variable):

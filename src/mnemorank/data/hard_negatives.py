@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from mnemorank._internal.arrays import Floats
+from mnemorank._internal.validation import check_number
 from mnemorank.data.examples import Candidate, Example, question_group
 from mnemorank.data.splits import shingles
 from mnemorank.errors import InputError, MissingExtraError
@@ -21,7 +22,7 @@ Retriever = Callable[[Sequence[str], Sequence[str]], Floats]
 
 
 @dataclass(frozen=True, slots=True)
-class Mining:
+class NegativeMining:
     """How negatives are chosen.
 
     :param count: negatives to add to each question.
@@ -47,35 +48,38 @@ class Mining:
     groups: str = "any"
 
     def __post_init__(self) -> None:
-        for name, low, high in (("hard_share", 0, 1), ("similarity", 0, 1), ("margin", 0, 10)):
-            value = getattr(self, name)
-            if name == "margin" and value is None:
-                continue
-            if not isinstance(value, (int, float)) or not low <= value <= high:
-                raise InputError(f"expected a number from {low} to {high}, got {value!r}", field=name)
-        if self.groups not in ("any", "own", "other"):
-            raise InputError(f"expected any, own or other, got {self.groups!r}", field="groups")
-        if self.count < 1 or self.first < 1 or self.last < self.first:
+        for name in ("count", "first", "last"):
+            check_number(name, getattr(self, name), 1, whole=True)
+        check_number("hard_share", self.hard_share, 0, 1)
+        check_number("similarity", self.similarity, 0, 1)
+        if self.margin is not None:
+            check_number("margin", self.margin, 0, 10)
+        if self.last < self.first:
+            raise InputError(f"expected a rank from {self.first} (first), got {self.last}", field="last")
+        if not isinstance(self.retriever, str):
             raise InputError(
-                f"count and first: at least 1, and last: at least first; got {self.count}, {self.first}, {self.last}"
+                f"expected bm25 or the folder of a bi-encoder, got {self.retriever!r:.60}", field="retriever"
             )
+        if self.groups not in ("any", "own", "other"):
+            raise InputError(f"expected any, own or other, got {self.groups!r:.60}", field="groups")
 
     @classmethod
-    def of(cls, table: Mapping[str, Any], where: str = "negatives") -> Mining:
-        """Read the options from a mapping, such as a table of a recipe."""
+    def from_dict(cls, record: Mapping[str, Any]) -> NegativeMining:
+        """Read the options from a mapping; errors name the key as `hard_negatives.KEY`."""
         known = [field.name for field in fields(cls)]
-        unknown = sorted(set(table) - set(known))
-        if unknown:
-            raise InputError(f"{where}: {unknown[0]}: unknown option; there are: {', '.join(known)}")
+        for key in record:
+            if key not in known:
+                raise InputError(f"unknown key; expected one of {', '.join(known)}", field=f"hard_negatives.{key}")
         try:
-            return cls(**table)
-        except (InputError, TypeError) as error:
-            raise InputError(f"{where}: {error}") from None
+            return cls(**record)
+        except InputError as error:
+            field = f"hard_negatives.{error.field}" if error.field else "hard_negatives"
+            raise InputError(error.message, field=field, code=error.code) from None
 
 
-def mine(
+def add_hard_negatives(
     examples: Sequence[Example],
-    mining: Mining | None = None,
+    mining: NegativeMining | None = None,
     *,
     corpus: Sequence[Memory] | None = None,
     seed: int = 0,
@@ -88,11 +92,11 @@ def mine(
     :param retriever: a function of your own from questions and texts to scores, instead of the named one.
     :param others: more examples; what any example of a question calls right is no negative of that question.
     """
-    mining = mining or Mining()
+    mining = mining or NegativeMining()
     pool = _Pool.of(examples, corpus)
     if not pool.memories:
         raise InputError("there is no memory to draw from", field="negatives")
-    retrieve = retriever or open_retriever(mining.retriever)
+    retrieve = retriever or load_retriever(mining.retriever)
     scores = retrieve([example.query for example in examples], [memory.text for memory in pool.memories])
     right: dict[str, dict[str, Memory]] = {}
     for example in (*examples, *others):
@@ -139,7 +143,7 @@ def _extended(
     example: Example,
     scores: Floats,
     pool: _Pool,
-    mining: Mining,
+    mining: NegativeMining,
     rng: random.Random,
     right_anywhere: Mapping[str, Memory],
 ) -> Example:
@@ -185,7 +189,7 @@ def _extended(
     return replace(example, candidates=example.candidates + mined)
 
 
-def open_retriever(name: str) -> Retriever:
+def load_retriever(name: str) -> Retriever:
     """`bm25`, or the folder of a bi-encoder."""
     if name == "bm25":
         return bm25_scores

@@ -1,120 +1,111 @@
-"""Mixing sources: each file read in its format, checked, split, capped and weighted; the same for one seed."""
+"""Data sources: read files of examples in any format, split, sample, weight and mix them reproducibly."""
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from mnemorank._internal.jsonio import read_json_lines
+from mnemorank._internal.validation import check_number
 from mnemorank.data.benchmarks import loaders
 from mnemorank.data.examples import Candidate, Example, read_graded, read_lists, read_triplets, triplet_examples
+from mnemorank.data.hard_negatives import NegativeMining, add_hard_negatives
 from mnemorank.data.label_conflicts import LabelsSeen
 from mnemorank.data.splits import group_of, is_held_out
 from mnemorank.errors import InputError
 
-CONTRADICTIONS = ("error", "drop")
+CONFLICT_POLICIES = ("error", "drop")
 _Asked = tuple[str, ...]
-
-
-class SourceLike(Protocol):
-    """What is said about a file; a recipe's sources have the same fields."""
-
-    @property
-    def path(self) -> Path: ...
-    @property
-    def format(self) -> str: ...
-    @property
-    def name(self) -> str | None: ...
-    @property
-    def weight(self) -> float: ...
-    @property
-    def cap(self) -> int | None: ...
-    @property
-    def split(self) -> str | None: ...
-    @property
-    def dev_share(self) -> float: ...
-    @property
-    def negatives(self) -> dict[str, Any] | None: ...
-    @property
-    def contradictions(self) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One file of examples.
+    """A file of examples and how much of it to use.
 
-    :param format: `triplets`, `lists`, `graded`, a benchmark task such as `2wiki`, or `auto` (our three, by the first
-        record).
-    :param name: what reports call the source; the file's name by default.
-    :param weight: how often its examples come up, relative to the other sources.
-    :param cap: the most examples taken from it, drawn with the seed.
-    :param split: `train` or `dev`: only that part of the file, split by group; None for all of it.
-    :param dev_share: the share of groups that `dev` gets.
-    :param negatives: options of `mnemorank.data.hard_negatives.mine`, to add hard negatives from the file's own texts.
-    :param contradictions: what to do where a question's memory is right in one place and wrong in another: `error`, or
-        `drop` to leave it out where it is wrong.
+    :param format: `triplets`, `lists`, `graded`, a benchmark task such as `2wiki`, or `auto` to detect one of the first
+        three from the first record.
+    :param name: the name in reports and in `Example.source`; the file name by default.
+    :param weight: how often its examples come up, relative to other sources: 2 repeats each, 0.5 samples half of them.
+    :param max_examples: the number of examples to sample when the file has more.
+    :param split: `train` or `dev` to use one side of a split by group; None for the whole file.
+    :param dev_share: the share of groups on the `dev` side.
+    :param hard_negatives: mine negatives from the file's own texts. A mapping is converted.
+    :param label_conflicts: what to do when a query has the same memory labeled both 1 and 0: `error`, or `drop` to
+        leave the memory out where it is labeled 0.
+    :param mask_rate: the share of input tokens replaced by the mask token in training, drawn again in every epoch.
     """
 
     path: Path
     format: str = "auto"
     name: str | None = None
     weight: float = 1.0
-    cap: int | None = None
+    max_examples: int | None = None
     split: str | None = None
     dev_share: float = 0.1
-    negatives: dict[str, Any] | None = None
-    contradictions: str = "error"
+    hard_negatives: NegativeMining | None = None
+    label_conflicts: str = "error"
+    mask_rate: float = 0.0
 
     def __post_init__(self) -> None:
-        where = f"source {self.name or self.path}"
-        if not self.weight > 0:
-            raise InputError(f"{where}: weight: expected a number above 0, got {self.weight!r}")
-        if self.cap is not None and self.cap < 1:
-            raise InputError(f"{where}: cap: expected a whole number from 1, got {self.cap!r}")
+        if self.format != "auto" and self.format not in loaders:
+            raise InputError(
+                f"expected one of {', '.join(('auto', *loaders))}, got {self.format!r:.60}", field="format"
+            )
+        if isinstance(self.weight, bool) or not isinstance(self.weight, (int, float)) or not 0 < self.weight < math.inf:
+            raise InputError(f"expected a number above 0, got {self.weight!r:.60}", field="weight")
+        if self.max_examples is not None:
+            check_number("max_examples", self.max_examples, 1, whole=True)
         if self.split not in (None, "train", "dev"):
-            raise InputError(f"{where}: split: expected train or dev, got {self.split!r}")
-        if not 0 < self.dev_share < 1:
-            raise InputError(f"{where}: dev_share: expected a number between 0 and 1, got {self.dev_share!r}")
-        if self.contradictions not in CONTRADICTIONS:
-            raise InputError(f"{where}: contradictions: expected error or drop, got {self.contradictions!r}")
+            raise InputError(f"expected train or dev, got {self.split!r:.60}", field="split")
+        check_number("dev_share", self.dev_share, 0, 1)
+        if self.label_conflicts not in CONFLICT_POLICIES:
+            raise InputError(f"expected error or drop, got {self.label_conflicts!r:.60}", field="label_conflicts")
+        check_number("mask_rate", self.mask_rate, 0, 0.9)
+
+    @property
+    def display_name(self) -> str:
+        return self.name or self.path.name
 
     @classmethod
-    def of(cls, table: Mapping[str, Any]) -> Source:
-        """Read a source from a mapping, such as a table of a recipe."""
-        known = {field.name for field in fields(cls)}
-        unknown = sorted(set(table) - known)
-        if unknown:
-            raise InputError(f"{unknown[0]}: unknown key; there are: {', '.join(sorted(known))}", field="source")
-        if "path" not in table:
-            raise InputError("path: is required", field="source")
-        return cls(**{**table, "path": Path(table["path"])})
+    def from_dict(cls, record: Mapping[str, Any]) -> Source:
+        """Read a source from a mapping; `hard_negatives` may be a mapping too."""
+        known = [field.name for field in fields(cls)]
+        for key in record:
+            if key not in known:
+                raise InputError(f"unknown key; expected one of {', '.join(known)}", field=key)
+        if "path" not in record:
+            raise InputError("is required", field="path")
+        values = {**record, "path": Path(record["path"])}
+        if isinstance(values.get("hard_negatives"), Mapping):
+            values["hard_negatives"] = NegativeMining.from_dict(values["hard_negatives"])
+        return cls(**values)
 
 
-def load_mix(sources: Sequence[SourceLike | Mapping[str, Any]], seed: int) -> list[Example]:
+def load_sources(sources: Sequence[Source | Mapping[str, Any]], seed: int) -> list[Example]:
     """All examples of the sources, each source capped, and its examples repeated as its weight says.
 
     A weight of 2 brings every example twice, 0.5 half of them, drawn with the seed.
     """
     mixed: list[Example] = []
     for source in sources:
-        known = Source.of(source) if isinstance(source, Mapping) else source
+        known = Source.from_dict(source) if isinstance(source, Mapping) else source
         found = load_source(known)
-        mixed += _weighted(_mined(_capped(found, known, seed), found, known, seed), known, seed)
+        mixed += _weighted(_mined(_sampled(found, known, seed), found, known, seed), known, seed)
     return mixed
 
 
-def load_source(source: SourceLike) -> list[Example]:
+def load_source(source: Source) -> list[Example]:
     """The examples of one source, its own part of the file only."""
-    name = source.name or source.path.name
-    found = read_examples(source.path, source.format, source.contradictions)
-    return own_part([replace(example, source=name) for example in found], source)
+    found = read_examples(source.path, source.format, source.label_conflicts)
+    return select_split([replace(example, source=source.display_name) for example in found], source)
 
 
-def own_part(examples: list[Example], source: SourceLike) -> list[Example]:
+def select_split(examples: list[Example], source: Source) -> list[Example]:
     """Of a file's examples, those of the source's split."""
     if source.split is None:
         return examples
@@ -125,17 +116,17 @@ def own_part(examples: list[Example], source: SourceLike) -> list[Example]:
     return chosen
 
 
-def read_examples(path: Path, format: str = "auto", contradictions: str = "error") -> Iterator[Example]:
+def read_examples(path: Path, format: str = "auto", label_conflicts: str = "error") -> Iterator[Example]:
     """Read a file of any format, checked for pairs that are labelled both right and wrong.
 
     :param format: `triplets`, `lists`, `graded`, a benchmark task, or `auto` for our three.
-    :param contradictions: `error`, or `drop` to leave such a memory out where it is called wrong.
+    :param label_conflicts: `error`, or `drop` to leave such a memory out where it is called wrong.
     """
     if format == "auto":
         format = format_of(path)
     is_empty = True
     found = _read(path, format)
-    for example in _checked(found, path) if contradictions == "error" else _without_contradictions(found):
+    for example in _checked(found, path) if label_conflicts == "error" else _drop_conflicts(found):
         is_empty = False
         yield example
     if is_empty:
@@ -175,12 +166,12 @@ def _checked(examples: Iterator[Example], path: Path) -> Iterator[Example]:
                 raise InputError(
                     f"{path}: example {example.id}: contradicts example {contrary[1]}: for the query "
                     f"{example.query!r:.60} the memory {candidate.memory.text!r:.60} is labelled both 0 and 1; "
-                    'mend the file, or leave it out where it is wrong with contradictions = "drop"'
+                    'mend the file, or leave it out where it is wrong with label_conflicts = "drop"'
                 )
         yield example
 
 
-def _without_contradictions(examples: Iterator[Example]) -> Iterator[Example]:
+def _drop_conflicts(examples: Iterator[Example]) -> Iterator[Example]:
     """The examples without the memories that are called wrong here and right elsewhere for the same question."""
     everything = list(examples)
     right = {_asked(e, candidate) for e in everything for candidate in e.candidates if candidate.label == 1.0}
@@ -196,29 +187,27 @@ def _asked(example: Example, candidate: Candidate) -> _Asked:
     return (example.query, str(example.query_time), memory.text, *(str(date) for date in dates))
 
 
-def _mined(examples: list[Example], others: list[Example], source: SourceLike, seed: int) -> list[Example]:
-    if source.negatives is None:
+def _mined(examples: list[Example], others: list[Example], source: Source, seed: int) -> list[Example]:
+    if source.hard_negatives is None:
         return examples
-    from mnemorank.data.hard_negatives import Mining, mine
-
-    return mine(examples, Mining.of(source.negatives, f"{source.path}: negatives"), seed=seed, others=others)
+    return add_hard_negatives(examples, source.hard_negatives, seed=seed, others=others)
 
 
-def _capped(examples: list[Example], source: SourceLike, seed: int) -> list[Example]:
-    if source.cap is None or len(examples) <= source.cap:
+def _sampled(examples: list[Example], source: Source, seed: int) -> list[Example]:
+    if source.max_examples is None or len(examples) <= source.max_examples:
         return examples
-    chosen = _random(seed, source, "cap").sample(range(len(examples)), source.cap)
+    chosen = _random(seed, source, "cap").sample(range(len(examples)), source.max_examples)
     return [examples[position] for position in sorted(chosen)]
 
 
-def _weighted(examples: list[Example], source: SourceLike, seed: int) -> list[Example]:
+def _weighted(examples: list[Example], source: Source, seed: int) -> list[Example]:
     whole, rest = divmod(source.weight, 1)
     extra = _random(seed, source, "weight").sample(examples, round(rest * len(examples)))
     return examples * int(whole) + extra
 
 
-def _random(seed: int, source: SourceLike, purpose: str) -> random.Random:
-    return random.Random(f"{seed}/{source.name or source.path.name}/{purpose}")
+def _random(seed: int, source: Source, purpose: str) -> random.Random:
+    return random.Random(f"{seed}/{source.display_name}/{purpose}")
 
 
 _NAMES = {"train": "train.jsonl.gz", "dev": "dev.jsonl", "test": "test.jsonl"}

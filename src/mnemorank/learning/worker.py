@@ -193,7 +193,7 @@ def recipe_changes(settings: Training, base: Path, parent: Version, feedback: Pa
     data = [{**own, "split": "train"} if has_dev else own]
     if settings.replay_weight > 0:
         again = {"path": str(replay), "format": format_of(replay), "name": "replay", "weight": settings.replay_weight}
-        data.append({**again, "cap": settings.replay_most or 2 * examples})
+        data.append({**again, "max_examples": settings.replay_most or 2 * examples})
     changes = [
         f"model.base={_toml(str(base))}",
         f"model.format={_toml(manifest.format)}",

@@ -32,7 +32,7 @@ class Hiding:
         found = [number for name in _MASKS if (number := tokenizer.token_to_id(name)) is not None]
         if any(shares.values()) and not found:
             raise InputError(
-                f"the tokenizer has no mask ({' or '.join(_MASKS)}) to put in a token's place", field="hidden"
+                f"the tokenizer has no mask ({' or '.join(_MASKS)}) to put in a token's place", field="mask_rate"
             )
         self._mask = found[0] if found else 0
 

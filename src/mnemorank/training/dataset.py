@@ -142,7 +142,7 @@ def check_labels(examples: Iterable[Example], format_name: str) -> None:
                 raise InputError(
                     f"contradictory labels for one pair: query {example.query!r:.80}, text {text!r:.80} is "
                     f"labelled {label:g} in {where} and {candidate.label:g} in {_where(example)}; mend the data, or "
-                    'leave it out where it is wrong with contradictions = "drop" for that source',
+                    'leave it out where it is wrong with label_conflicts = "drop" for that source',
                     field="data",
                 )
 

@@ -8,13 +8,13 @@ from dataclasses import replace
 
 from mnemorank.data.benchmarks import loaders
 from mnemorank.data.examples import Example
-from mnemorank.data.hard_negatives import Mining, open_retriever
-from mnemorank.data.sources import format_of, load_mix, own_part, read_examples
+from mnemorank.data.hard_negatives import load_retriever
+from mnemorank.data.sources import Source, format_of, load_sources, read_examples, select_split
 from mnemorank.errors import InputError
 from mnemorank.evaluation.metrics import Judged
 from mnemorank.training.dataset import check_labels, check_teaching, teaches, without_contradictions
 from mnemorank.training.objective import check_candidates, ranks_only
-from mnemorank.training.recipe import Recipe, Source, Stage
+from mnemorank.training.recipe import Recipe, Stage
 from mnemorank.training.sampling import check_draws
 
 
@@ -26,8 +26,8 @@ def check_data(recipe: Recipe) -> None:
     seen: list[object] = []
     for stage in recipe.stage:
         for source in stage.data:
-            if source.negatives is not None:
-                open_retriever(Mining.of(source.negatives, f"{source.path}: negatives").retriever)
+            if source.hard_negatives is not None:
+                load_retriever(source.hard_negatives.retriever)
         read_as = stage.data, stage.loss, stage.lists
         if read_as not in seen:
             _check_stage(stage, recipe)
@@ -35,14 +35,14 @@ def check_data(recipe: Recipe) -> None:
 
 
 def stage_examples(stage: Stage, recipe: Recipe) -> list[Example]:
-    """The examples of a stage, without what a source with `contradictions = "drop"` calls wrong and any calls right."""
-    dropping = {source.shown_name for source in stage.data if source.contradictions == "drop"}
-    return without_contradictions(load_mix(stage.data, recipe.seed), recipe.model.format, dropping)
+    """Return the examples of a stage; sources with `label_conflicts = "drop"` lose memories labeled 1 elsewhere."""
+    dropping = {source.display_name for source in stage.data if source.label_conflicts == "drop"}
+    return without_contradictions(load_sources(stage.data, recipe.seed), recipe.model.format, dropping)
 
 
 def _check_stage(stage: Stage, recipe: Recipe) -> None:
-    is_mined = any(source.negatives is not None for source in stage.data)
-    once = tuple(replace(source, negatives=None, weight=min(source.weight, 1.0)) for source in stage.data)
+    is_mined = any(source.hard_negatives is not None for source in stage.data)
+    once = tuple(replace(source, hard_negatives=None, weight=min(source.weight, 1.0)) for source in stage.data)
     examples = stage_examples(replace(stage, data=once), recipe)
     check_labels(examples, recipe.model.format)
     filled = [[c for c in example.candidates if c.memory.text.strip()] for example in examples]
@@ -76,9 +76,13 @@ def check_dev(examples: Sequence[Example], of_which: str = "") -> None:
 def _dev_source(source: Source, seed: int) -> list[Example]:
     """Triplets are measured R0's way, each query against all memories of the file; the rest as it is trained on."""
     if (format_of(source.path) if source.format == "auto" else source.format) != "triplets":
-        return load_mix([source], seed)
-    for _ in read_examples(source.path, "triplets", source.contradictions):
+        return load_sources([source], seed)
+    for _ in read_examples(source.path, "triplets", source.label_conflicts):
         pass  # contradictions are looked for here: the loader below takes a memory that is right anywhere for right
     pooled = [replace(e, source=source.name) for e in loaders["triplets"].read(source.path)]
-    examples = own_part(pooled, source)
-    return examples if source.cap is None else random.Random(seed).sample(examples, min(source.cap, len(examples)))
+    examples = select_split(pooled, source)
+    return (
+        examples
+        if source.max_examples is None
+        else random.Random(seed).sample(examples, min(source.max_examples, len(examples)))
+    )

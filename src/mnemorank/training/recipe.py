@@ -7,65 +7,17 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mnemorank._internal.config import at_least, between, file_name, one_of, positive, read_table
+from mnemorank._internal.config import at_least, between, file_name, one_of, positive
 from mnemorank.artifact.formats import formats
 from mnemorank.artifact.manifest import CHECKS, Calibration, FirstStage, Windows
 from mnemorank.artifact.templates import templates
-from mnemorank.data.benchmarks import loaders
-from mnemorank.data.hard_negatives import Mining
-from mnemorank.data.sources import CONTRADICTIONS
+from mnemorank.data.sources import Source
 from mnemorank.errors import InputError
 
 KINDS = ("classifier", "yes-no")
 SCHEDULES = ("linear", "cosine", "constant", "hold")
 PRECISIONS = ("float32", "bfloat16")
 MEASURES = ("map", "mrr@10", "ndcg@10", "hit@1")
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """One file of examples.
-
-    :param format: `triplets`, `lists`, `graded`, a benchmark task such as `2wiki`, or `auto` (our three).
-    :param name: what reports call the source; the file's name by default.
-    :param weight: how often its examples come up, relative to the other sources.
-    :param cap: the most examples taken from it, drawn with the recipe's seed.
-    :param split: `train` or `dev`: only that part of the file, split by group; None for all of it.
-    :param dev_share: the share of groups that `dev` gets.
-    :param negatives: options for mining hard negatives from the file's own texts; see `mnemorank.data.hard_negatives`.
-    :param contradictions: where a question's memory is right in one place and wrong in another: `error`, or `drop` to
-        leave it out where it is wrong.
-    :param hidden: the share of tokens that the tokenizer's mask takes the place of, others each time, so that texts
-        that come up often are not learned by heart.
-    """
-
-    path: Path
-    format: str = "lists"
-    name: str | None = None
-    weight: float = 1.0
-    cap: int | None = None
-    split: str | None = None
-    dev_share: float = 0.1
-    negatives: dict[str, Any] | None = None
-    contradictions: str = "error"
-    hidden: float = 0.0
-
-    @property
-    def shown_name(self) -> str:
-        return self.name or self.path.name
-
-    def __post_init__(self) -> None:
-        positive(self, "weight")
-        between(self, "hidden", 0, 0.9)
-        at_least(self, "cap", 1)
-        one_of(self, "contradictions", CONTRADICTIONS)
-        one_of(self, "split", (None, "train", "dev"))
-        one_of(self, "format", ("auto", *loaders))
-        between(self, "dev_share", 0, 1)
-        if self.negatives is not None:
-            mining = read_table(Mining, self.negatives, "negatives")
-            expanded = {key: getattr(mining, key) for key in self.negatives}
-            object.__setattr__(self, "negatives", expanded)
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,7 +210,7 @@ class Dev:
         for name in ("every", "patience", "limit"):
             at_least(self, name, 1)
         for i, source in enumerate(self.data):
-            for name, plain in (("weight", 1.0), ("negatives", None), ("hidden", 0.0)):
+            for name, plain in (("weight", 1.0), ("hard_negatives", None), ("mask_rate", 0.0)):
                 if getattr(source, name) != plain:
                     raise InputError(f"data[{i}].{name}: is for training; dev questions are measured as they are, once")
 

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from mnemorank._internal.config import read_table
+from mnemorank.data.sources import Source
 from mnemorank.errors import InputError
-from mnemorank.training.recipe import FeatureNoise, Lists, LossTable, Recipe, Source, Stage
+from mnemorank.training.recipe import FeatureNoise, Lists, LossTable, Recipe, Stage
 
 
 def load_recipe(name: str | Path, changes: Sequence[str] = ()) -> Recipe:
@@ -92,11 +93,11 @@ def _check_names(sources: Sequence[Source], where: str) -> None:
     """A stage knows its lists by their source's name: two of one name cannot be read differently."""
     first: dict[str, Source] = {}
     for i, source in enumerate(sources):
-        other = first.setdefault(source.shown_name, source)
-        for key in ("hidden", "contradictions"):
+        other = first.setdefault(source.display_name, source)
+        for key in ("mask_rate", "label_conflicts"):
             if getattr(source, key) != getattr(other, key):
                 raise InputError(
-                    f"{where}: data[{i}].{key}: differs from that of another source called {source.shown_name!r}; "
+                    f"{where}: data[{i}].{key}: differs from that of another source called {source.display_name!r}; "
                     "give each a name of its own"
                 )
 

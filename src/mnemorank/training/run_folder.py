@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from mnemorank.artifact.manifest import MANIFEST, sha256
+from mnemorank.data.sources import Source
 from mnemorank.errors import InputError
 from mnemorank.training.base_model import base_path
 from mnemorank.training.checkpoints import write_whole
-from mnemorank.training.recipe import Recipe, Source
+from mnemorank.training.recipe import Recipe
 
 CHECKPOINTS = "checkpoints"
 _CLOCK = "clock.json"

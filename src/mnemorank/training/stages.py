@@ -62,7 +62,7 @@ def run_stages(course: Course) -> None:
             load_weights(course.network, done)
             course.notes.append(json.loads(note.read_text(encoding="utf-8")))
             continue
-        course.say(f"{stage.name}: reading {', '.join(source.shown_name for source in stage.data)}")
+        course.say(f"{stage.name}: reading {', '.join(source.display_name for source in stage.data)}")
         found = stage_examples(stage, course.recipe)
         examples = that_fit(found, course.writer, course.say, stage.name)
         ready = prepare(examples, course.model, ranking=ranks_only(stage.loss))
@@ -85,7 +85,7 @@ def run_stages(course: Course) -> None:
 
 def hidden_shares(stage: Stage) -> dict[str, float]:
     """The share of tokens to hide, by source."""
-    return {source.shown_name: source.hidden for source in stage.data}
+    return {source.display_name: source.mask_rate for source in stage.data}
 
 
 def _run_stage(course: Course, number: int, stage: Stage, ready: ReadyData) -> None:
