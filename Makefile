@@ -1,39 +1,60 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test lint clean
+.PHONY: demo test check lint coverage docs wheel clean
 
 demo: $(VENV)/.demo
 	@$(BIN)/mnemorank demo
 
+# Everything, the slow tests included.
 test: $(VENV)/.dev $(VENV)/.browser
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2
+
+# The fast lane while you work: lint, types and all tests that are not marked slow.
+check: lint
+	$(BIN)/python -m pytest -n 2 -m "not slow"
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+coverage: $(VENV)/.dev $(VENV)/.browser
+	$(BIN)/python -m pytest -n 2 --cov --cov-report=term:skip-covered
+
+docs: $(VENV)/.docs
+	$(BIN)/mkdocs build --strict
+
+wheel: $(BIN)/python
+	$(PIP) build
+	$(BIN)/python -m build --wheel --outdir dist
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.demo: $(BIN)/python pyproject.toml
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+	$(PIP) -e .
 	@touch $@
 
-# torch first and pinned: an unpinned torch, asked for by another package, brings gigabytes of CUDA.
+# torch first and pinned: an unpinned torch brings gigabytes of CUDA libraries.
 $(VENV)/.dev: $(BIN)/python pyproject.toml
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	$(PIP) torch==2.13.0
+	$(PIP) -e '.[dev]'
 	@touch $@ $(VENV)/.demo
 
-# The report is tested in Chromium where it is or can be had; that test is skipped elsewhere.
+$(VENV)/.docs: $(BIN)/python pyproject.toml
+	$(PIP) -e '.[docs]'
+	@touch $@
+
+# One test opens the benchmark report in Chromium; it is skipped where Chromium cannot be installed.
 $(VENV)/.browser: $(BIN)/python
 	@command -v chromium >/dev/null || [ "$$(id -u)" != 0 ] || ! command -v apt-get >/dev/null \
 	  || timeout 240 sh -c 'apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium' >/dev/null 2>&1 \
-	  || echo "Chromium cannot be installed: the browser test will be skipped"
+	  || echo "Chromium could not be installed: the browser test will be skipped"
 	@touch $@
 
 clean:
-	rm -rf $(VENV) build dist
+	rm -rf $(VENV) build dist site
