@@ -24,12 +24,12 @@ def sources(tiny_onnx, tmp_path, settings: Training, examples: int):
 
 def test_replay_is_in_proportion_to_the_feedback(tiny_onnx, tmp_path):
     found = sources(tiny_onnx, tmp_path, Training(), examples=40)
-    assert found["feedback"].cap is None
-    assert found["replay"].cap == 80
+    assert found["feedback"].max_examples is None
+    assert found["replay"].max_examples == 80
 
 
 def test_replay_can_be_bounded_or_left_out(tiny_onnx, tmp_path):
-    assert sources(tiny_onnx, tmp_path, Training(replay_most=7), examples=40)["replay"].cap == 7
+    assert sources(tiny_onnx, tmp_path, Training(replay_most=7), examples=40)["replay"].max_examples == 7
     assert "replay" not in sources(tiny_onnx, tmp_path, Training(replay_weight=0), examples=40)
     with pytest.raises(InputError, match="replay_most: expected a number from 1, got 0"):
         Training(replay_most=0)

@@ -19,7 +19,7 @@ from types import FrameType
 from typing import Any
 
 from mnemorank.artifact.manifest import MANIFEST, Calibration, Manifest, write_manifest
-from mnemorank.artifact.resolve import load_artifact
+from mnemorank.artifact.resolve import load_artifact, resolve
 from mnemorank.data.sources import shipped
 from mnemorank.errors import InputError, MissingExtraError, MnemorankError
 from mnemorank.learning.loop import Loop
@@ -28,7 +28,6 @@ from mnemorank.learning.runs import DONE, FAILED, FEEDBACK, OPEN_STATES, RUNNING
 from mnemorank.learning.settings import Training, settings_from_table
 from mnemorank.learning.store import examples
 from mnemorank.learning.versions import Version, no_step
-from mnemorank.learning.warm_start import training_base
 
 logger = logging.getLogger(__name__)
 
@@ -162,6 +161,21 @@ if __name__ == "__main__":
 
 Report = Callable[[dict[str, Any]], None]
 _ENOUGH_FOR_DEV = 60
+
+
+def training_base(version: Version, configured: str | None, folder: Path) -> Path:
+    """Return the folder to train from.
+
+    :param configured: the base named in the settings; used when the version has no torch weights of its own.
+    :param folder: where to write weights restored from the version's ONNX file.
+    """
+    if version.torch_path is not None:
+        return version.torch_path
+    if configured is not None:
+        return resolve(configured)
+    from mnemorank.export.dequantize import dequantize
+
+    return dequantize(version.path, folder)
 
 
 def train_candidate(

@@ -18,12 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from mnemorank.artifact.resolve import load_artifact, resolve
-from mnemorank.data.sources import shipped
+from mnemorank.artifact.resolve import load_artifact
+from mnemorank.data.sources import read_examples, shipped
 from mnemorank.errors import ArtifactError
-from mnemorank.learning.graph_weights import Float32s, GraphWeights, read_weights
-from mnemorank.learning.mining.golden import read_any
-from mnemorank.learning.versions import Version
+from mnemorank.export.graph_weights import Float32s, GraphWeights, read_weights
 from mnemorank.scorers.encoding import Ids, load_tokenizer
 
 logger = logging.getLogger(__name__)
@@ -34,7 +32,7 @@ _LARGEST_ERROR = 0.3
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.txt")
 
 
-def restore(model: Path, folder: Path) -> Path:
+def dequantize(model: Path, folder: Path) -> Path:
     """Write a Hugging Face folder with the weights of an ONNX model, dequantized.
 
     :param model: a model folder of the onnx family.
@@ -192,7 +190,7 @@ def _pairs(model: Path, config: Any) -> Iterator[tuple[Ids, Ids]]:
     tokenizer = load_tokenizer(model / "tokenizer.json")
     longest = config.max_position_embeddings
     chance = np.random.default_rng(1)
-    for example in islice(read_any(shipped("dev")), _CHECKED_QUESTIONS):
+    for example in islice(read_examples(shipped("dev")), _CHECKED_QUESTIONS):
         for memory in example.memories:
             encoded = tokenizer.encode(example.query, memory.text)
             ids, types = np.array([encoded.ids[:longest]]), np.array([encoded.type_ids[:longest]])
@@ -214,18 +212,3 @@ def _save(torch_model: Any, model: Path, folder: Path) -> Path:
             shutil.copy2(model / name, partial / name)
     partial.rename(folder)
     return folder
-
-
-def training_base(version: Version, stated: str | None, folder: Path) -> Path:
-    """The folder to train from.
-
-    :param stated: what the settings name; used where the version came without torch weights of its own.
-    :param folder: where weights restored from the version's ONNX file are put.
-    """
-    if version.torch_path is not None:
-        return version.torch_path
-    if stated is not None:
-        return resolve(stated)
-    from mnemorank.learning.warm_start import restore
-
-    return restore(version.path, folder)

@@ -5,33 +5,33 @@ import numpy as np
 import pytest
 
 from mnemorank import ArtifactError
+from mnemorank.export.dequantize import dequantize
 from mnemorank.export.exporter import export
-from mnemorank.learning.warm_start import restore
 
 
 @pytest.mark.parametrize(("quantize", "error"), [("none", 1e-6), ("int8", 0.03), ("int4", 0.15)])
-def test_the_weights_of_an_exported_model_come_back(tiny_world_base, tmp_path, quantize, error):
+def test_the_weights_of_an_exported_model_come_back(trained, tmp_path, quantize, error):
     """Every tensor but the last layer's key bias, which softmax drops and the export leaves out."""
     from safetensors.numpy import load_file
 
-    export(tiny_world_base, tmp_path / "onnx", quantize=quantize)
-    folder = restore(tmp_path / "onnx", tmp_path / "torch")
+    export(trained, tmp_path / "onnx", quantize=quantize)
+    folder = dequantize(tmp_path / "onnx", tmp_path / "torch")
     assert (folder / "tokenizer.json").is_file()
-    original, restored = (load_file(path / "model.safetensors") for path in (tiny_world_base, folder))
+    original, restored = (load_file(path / "model.safetensors") for path in (trained, folder))
     assert original.keys() == restored.keys()
     for name, weight in original.items():
-        if name != "bert.encoder.layer.1.attention.self.key.bias":
+        if name != "bert.encoder.layer.2.attention.self.key.bias":
             distance = np.linalg.norm(weight - restored[name]) / max(np.linalg.norm(weight), 1e-6)
             assert distance <= error, name
 
 
-def test_what_was_trained_without_segment_ids_comes_back_without(tiny_world_base, tmp_path):
+def test_what_was_trained_without_segment_ids_comes_back_without(trained, tmp_path):
     base = tmp_path / "base"
-    shutil.copytree(tiny_world_base, base)
+    shutil.copytree(trained, base)
     settings = json.loads((base / "tokenizer_config.json").read_text())
     (base / "tokenizer_config.json").write_text(json.dumps({**settings, "model_input_names": ["input_ids"]}))
     export(base, tmp_path / "onnx", quantize="none")
-    folder = restore(tmp_path / "onnx", tmp_path / "torch")  # it compares the scores of pairs with two segments
+    folder = dequantize(tmp_path / "onnx", tmp_path / "torch")  # it compares the scores of pairs with two segments
 
     from safetensors.numpy import load_file
 
@@ -41,16 +41,16 @@ def test_what_was_trained_without_segment_ids_comes_back_without(tiny_world_base
 
 def test_a_model_that_is_no_bert_is_refused(tiny_onnx, tmp_path):
     with pytest.raises(ArtifactError, match="from BERT models in ONNX only"):
-        restore(_with_config(tiny_onnx, tmp_path / "a", model_type="gpt2"), tmp_path / "out")
+        dequantize(_with_config(tiny_onnx, tmp_path / "a", model_type="gpt2"), tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
-def test_weights_that_do_not_score_like_the_graph_are_refused(tiny_world_base, tmp_path):
+def test_weights_that_do_not_score_like_the_graph_are_refused(trained, tmp_path):
     """Swap two weights of the same shape in the graph's file: all shapes fit, the scores do not."""
     import onnx
     from onnx import numpy_helper
 
-    export(tiny_world_base, tmp_path / "onnx", quantize="none")
+    export(trained, tmp_path / "onnx", quantize="none")
     path = tmp_path / "onnx" / "model.onnx"
     model = onnx.load(str(path))
     # The reader takes weights in order of use; a graph that uses one more, of no effect, misleads it.
@@ -63,7 +63,7 @@ def test_weights_that_do_not_score_like_the_graph_are_refused(tiny_world_base, t
     manifest = json.loads((tmp_path / "onnx" / "mnemorank.json").read_text())
     (tmp_path / "onnx" / "mnemorank.json").write_text(json.dumps({**manifest, "files": {}}))
     with pytest.raises(ArtifactError):
-        restore(tmp_path / "onnx", tmp_path / "torch")
+        dequantize(tmp_path / "onnx", tmp_path / "torch")
     assert not (tmp_path / "torch").exists()
 
 
