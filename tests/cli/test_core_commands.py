@@ -107,7 +107,8 @@ def test_models(capsys, tiny_onnx):
     assert "loads" in capsys.readouterr().out
 
 
-def test_demo_answers_its_questions(capsys):
+def test_demo_answers_its_questions(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "110")
     assert main(["demo"]) == 0
     out = capsys.readouterr().out
     asked = out.split("Where does Ruby work now?")[1].splitlines()

@@ -167,7 +167,7 @@ def test_limits_are_422_and_named(small, path, body, limit):
 def test_a_query_too_long_for_the_model_says_so(client):
     answer = client.post("/v2/rerank", json={"query": "ruby " * 80, "documents": ["a"]})
     assert answer.status_code == 422
-    assert "leave no room for a memory in the model's 64" in answer.json()["message"]
+    assert "leave no room for a memory in the model's input of 64" in answer.json()["message"]
 
 
 def connect(running):

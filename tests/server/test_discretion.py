@@ -42,7 +42,7 @@ def test_a_lost_event_leaves_no_texts_in_the_log(broken, caplog):
     assert broken.client.post(PATH, json=ASKED).status_code == 200
     log = written(caplog)
     assert "event lost: OperationalError" in log
-    assert "store.py" in log, "the place is told"
+    assert "events.py" in log, "the traceback is logged"
     assert "secret" not in log
 
 

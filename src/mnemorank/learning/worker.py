@@ -154,11 +154,6 @@ def _stop(_number: int, _frame: FrameType | None) -> None:
     raise StoppedError("asked to stop")
 
 
-if __name__ == "__main__":
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    sys.exit(work(Path(sys.argv[1]), sys.argv[2]))
-
-
 Report = Callable[[dict[str, Any]], None]
 _ENOUGH_FOR_DEV = 60
 
@@ -263,3 +258,8 @@ def _told(progress: Any) -> dict[str, Any]:
         "dev": progress.dev,
         "seconds_left": progress.seconds_left,
     }
+
+
+if __name__ == "__main__":
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    sys.exit(work(Path(sys.argv[1]), sys.argv[2]))
