@@ -1,125 +1,193 @@
-"""From TOML tables to dataclasses: every unknown key, wrong type or missing value is an error that names the key."""
+"""Configuration files: pydantic models from TOML tables, environment variables, and `key=value` overrides.
+
+Needs pydantic, which the extras that read configuration files install.
+"""
 
 from __future__ import annotations
 
 import difflib
-import math
+import json
 import os
 import re
+import tomllib
 import types
 import typing
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from pydantic import BaseModel, ConfigDict, ValidationError
+
 from mnemorank.errors import InputError
 
-T = TypeVar("T")
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
 
 
-def read_table(kind: type[T], table: object, where: str) -> T:
-    """Build the dataclass from a table.
+class ConfigModel(BaseModel):
+    """Base class of configuration tables: immutable, strict types, no unknown keys, no infinities."""
 
-    :param where: file and table, for errors, such as `hindsight.toml: model`.
-    """
-    if not isinstance(table, Mapping):
-        raise InputError(f"{where}: expected a table, got {table!r:.60}")
-    known = {field.name: field for field in fields(kind)}  # type: ignore[arg-type]
-    hints = typing.get_type_hints(kind)
-    for key in table:
-        if key not in known:
-            raise InputError(f"{join(where, key)}: unknown key{_nearest(key, known)}; there are: {', '.join(known)}")
-    for name, field in known.items():
-        if name not in table and field.default is MISSING and field.default_factory is MISSING:
-            raise InputError(f"{join(where, name)}: is required")
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+def read_toml(path: Path) -> dict[str, Any]:
     try:
-        return kind(**{key: _value(hints[key], value, join(where, key)) for key, value in table.items()})
-    except ValueError as error:
-        if isinstance(error, InputError) and str(error).startswith(where):
-            raise
-        raise InputError(f"{join(where, '')}{error}") from None
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise InputError(f"could not be read as TOML: {error}", field=str(path)) from None
 
 
-def join(where: str, key: str) -> str:
-    """`file: table` and a key of it make `file: table.key`."""
-    return f"{where}: {key}" if where.endswith((".toml", "recipe")) else f"{where}.{key}"
+def validate_config(model: type[Model], table: object, source: str) -> Model:
+    """Build a model from a table; the first error is an `InputError` whose field is `SOURCE: KEY.PATH`.
+
+    :param source: where the table comes from, usually a file name.
+    """
+    # Validated as JSON: types are strict, but a list may become a tuple and a string a path.
+    text = json.dumps(table, default=str)
+    try:
+        return model.model_validate_json(text)
+    except ValidationError as error:
+        raise _input_error(error.errors(include_url=False)[0], model, source) from None
 
 
-def expand(text: str, where: str) -> str:
-    """Put environment variables in the place of `${NAME}`; `${mnemorank}` is the package's own folder."""
+def expand_variables(value: Any, source: str, path: str = "") -> Any:
+    """Replace `${NAME}` in all strings of a table by environment variables; `${mnemorank}` is the package folder."""
+    if isinstance(value, Mapping):
+        return {key: expand_variables(item, source, f"{path}.{key}".lstrip(".")) for key, item in value.items()}
+    if isinstance(value, list):
+        return [expand_variables(item, source, f"{path}.{i}".lstrip(".")) for i, item in enumerate(value)]
+    if not isinstance(value, str):
+        return value
 
-    def value(match: re.Match[str]) -> str:
+    def variable(match: re.Match[str]) -> str:
         if match[1] == "mnemorank":
             return str(Path(__file__).parents[1])
         if match[1] not in os.environ:
-            raise InputError(f"{where}: the environment variable {match[1]} is not set")
+            raise InputError(f"environment variable {match[1]} is not set", field=f"{source}: {path}", code="missing")
         return os.environ[match[1]]
 
-    return _VARIABLE.sub(value, text)
+    return _VARIABLE.sub(variable, value)
 
 
-def _value(hint: Any, value: object, where: str) -> Any:
-    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-    if origin in (types.UnionType, typing.Union):
-        return None if value is None else _value(next(a for a in arguments if a is not type(None)), value, where)
-    if origin is tuple:
-        if not isinstance(value, (list, tuple)):
-            raise InputError(f"{where}: expected a list, got {value!r:.60}")
-        return tuple(_value(arguments[0], item, f"{where}[{i}]") for i, item in enumerate(value))
-    if isinstance(hint, type) and is_dataclass(hint):
-        return value if isinstance(value, hint) else read_table(hint, value, where)
-    if hint is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
-    if hint is float and isinstance(value, float) and not math.isfinite(value):
-        raise InputError(f"{where}: expected a finite number, got {value}")
-    if hint is Path and isinstance(value, (str, Path)):
-        return Path(expand(str(value), where)).expanduser()
-    if hint is str and isinstance(value, str):
-        return expand(value, where)
-    plain = dict if origin in (dict, Mapping) else hint
-    if not isinstance(value, plain) or (isinstance(value, bool) and plain is not bool):
-        raise InputError(f"{where}: expected {_NAMES.get(plain, 'a value')}, got {value!r:.60}")
-    if isinstance(value, dict):
-        for key, number in value.items():
-            if isinstance(number, float) and not math.isfinite(number):
-                raise InputError(f"{where}.{key}: expected a finite number, got {number}")
+def apply_override(table: Mapping[str, Any], override: str) -> dict[str, Any]:
+    """Return a copy of the tables with one value set.
+
+    :param override: `key=value`, such as `model.base=/models/minilm` or `stage.0.epochs=2`. The value is TOML, or a
+        plain string. `key=` removes the key.
+    """
+    key, equals, text = override.partition("=")
+    if not equals or not key.strip():
+        raise InputError(f"expected key=value, got {override!r}", field="--set")
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text or None
+    return _with_value(table, key.strip().split("."), value, f"--set: {key.strip()}")  # type: ignore[no-any-return]
+
+
+def check_choice(value: str, choices: Sequence[str]) -> str:
+    """Return the value if it is one of the choices; for validators of names that are only known at run time."""
+    if value not in choices:
+        raise InputError(f"expected one of {', '.join(choices)}, got {value!r:.60}")
     return value
 
 
-_NAMES = {int: "a whole number", float: "a number", str: "a string", bool: "true or false", dict: "a table"}
-
-
-def _nearest(key: str, known: Mapping[str, object]) -> str:
-    near = difflib.get_close_matches(key, list(known), 1)
-    return f" (did you mean {near[0]!r}?)" if near else ""
-
-
-def one_of(table: Any, key: str, allowed: Sequence[object]) -> None:
-    if getattr(table, key) not in allowed:
-        names = ", ".join(str(value) for value in allowed if value is not None)
-        raise InputError(f"expected one of {names}, got {getattr(table, key)!r}", field=key)
-
-
-def file_name(table: Any, key: str) -> None:
-    """A name that files are called by."""
-    value = getattr(table, key)
+def check_file_name(value: str) -> str:
+    """Return the value if it can be the name of a file."""
     if not value.strip() or value in (".", "..") or any(mark in value for mark in "/\\\0"):
-        raise InputError(f"expected a name that a file can have, without / or \\, got {value!r:.60}", field=key)
+        raise InputError(f"expected a valid file name without / or \\, got {value!r:.60}")
+    return value
 
 
-def at_least(table: Any, key: str, low: float) -> None:
-    value = getattr(table, key)
-    if value is not None and value < low:
-        raise InputError(f"expected a number from {low}, got {value}", field=key)
+def _with_value(node: Any, keys: list[str], value: object, field: str) -> Any:
+    head, *rest = keys
+    if isinstance(node, list):
+        if not head.isdigit() or int(head) >= len(node):
+            raise InputError(f"expected an index from 0 to {len(node) - 1}, got {head!r}", field=field)
+        index = int(head)
+        if not rest and value is None:
+            return [*node[:index], *node[index + 1 :]]
+        item = _with_value(node[index], rest, value, field) if rest else value
+        return [*node[:index], item, *node[index + 1 :]]
+    if not isinstance(node, Mapping):
+        raise InputError(f"{head!r} is inside a value, not inside a table", field=field)
+    if not rest and value is None:
+        if head not in node:
+            raise InputError(f"no such key to remove; expected one of {', '.join(node)}", field=field, code="unknown")
+        return {key: kept for key, kept in node.items() if key != head}
+    return {**node, head: _with_value(node.get(head, {}), rest, value, field) if rest else value}
 
 
-def positive(table: Any, key: str) -> None:
-    if not getattr(table, key) > 0:
-        raise InputError(f"expected a number above 0, got {getattr(table, key)}", field=key)
+_EXPECTED = {
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "finite_number": "a finite number",
+    "string_type": "a string",
+    "path_type": "a path",
+    "bool_type": "true or false",
+    "tuple_type": "a list",
+    "list_type": "a list",
+    "dict_type": "a table",
+    "model_type": "a table",
+    "dataclass_type": "a table",
+}
+_BOUNDS = ("greater_than", "greater_than_equal", "less_than", "less_than_equal")
 
 
-def between(table: Any, key: str, low: float, high: float) -> None:
-    if not low <= getattr(table, key) <= high:
-        raise InputError(f"expected a number from {low} to {high}, got {getattr(table, key)}", field=key)
+def _input_error(error: Any, model: Any, source: str) -> InputError:
+    """Translate an error of pydantic."""
+    kind, location, given = error["type"], [str(part) for part in error["loc"]], error["input"]
+    code = "invalid"
+    if kind == "missing":
+        message, code = "is required", "missing"
+    elif kind in ("extra_forbidden", "unexpected_keyword_argument"):
+        known = _keys(_type_at(model, location[:-1]))
+        near = difflib.get_close_matches(location[-1], known, 1)
+        hint = f" (did you mean {near[0]!r}?)" if near else ""
+        message, code = f"unknown key{hint}; expected one of {', '.join(known)}", "unknown"
+    elif kind == "value_error" and isinstance(cause := error["ctx"]["error"], InputError):
+        message, code = cause.message, cause.code
+        location += [cause.field] if cause.field else []
+    elif kind == "value_error":
+        message = str(error["ctx"]["error"])
+    elif kind == "literal_error":
+        message = f"expected {error['ctx']['expected']}, got {given!r:.60}"
+    elif kind in _BOUNDS:
+        message = f"expected a number {_range(_type_at(model, location[:-1]), location[-1])}, got {given!r:.60}"
+    elif kind in _EXPECTED:
+        message = f"expected {_EXPECTED[kind]}, got {given!r:.60}"
+    else:
+        message = error["msg"]
+    return InputError(message, field=": ".join(filter(None, (source, ".".join(location)))), code=code)
+
+
+def _range(model: Any, key: str) -> str:
+    """The allowed range of a number, such as `from 0 to 1` or `above 0`."""
+    limits: dict[str, float] = {}
+    for constraint in model.model_fields[key].metadata:
+        limits |= {name: getattr(constraint, name) for name in ("gt", "ge", "lt", "le") if hasattr(constraint, name)}
+    words = {"gt": "above {}", "ge": "from {}", "lt": "below {}", "le": "to {}" if "ge" in limits else "up to {}"}
+    return " ".join(text.format(f"{limits[name]:.10g}") for name, text in words.items() if name in limits)
+
+
+def _type_at(model: Any, location: Sequence[str]) -> Any:
+    """The model or dataclass at a location, with optional and list types unwrapped."""
+    for key in location:
+        if key.isdigit():
+            continue
+        is_model = isinstance(model, type) and issubclass(model, BaseModel)
+        model = model.model_fields[key].annotation if is_model else typing.get_type_hints(model)[key]
+        while (origin := typing.get_origin(model)) is not None:
+            inner = [each for each in typing.get_args(model) if each not in (type(None), Ellipsis)]
+            if origin not in (tuple, list, types.UnionType, typing.Union, typing.Annotated):
+                break
+            model = inner[0]
+    return model
+
+
+def _keys(model: Any) -> list[str]:
+    return [field.name for field in fields(model)] if is_dataclass(model) else list(model.model_fields)

@@ -10,7 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from mnemorank._internal.config import read_table
+from mnemorank._internal.old_config import read_table
 from mnemorank.errors import InputError
 from mnemorank.learning.gate import GateRules
 from mnemorank.learning.mining.rules import MiningRules

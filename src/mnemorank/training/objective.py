@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mnemorank._internal.config import read_table
+from mnemorank._internal.old_config import read_table
 from mnemorank.data.distill import teacher_score
 from mnemorank.data.examples import Candidate
 from mnemorank.errors import InputError

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mnemorank._internal.config import at_least, between, file_name, one_of, positive
+from mnemorank._internal.old_config import at_least, between, file_name, one_of, positive
 from mnemorank.artifact.formats import formats
 from mnemorank.artifact.manifest import CHECKS, Calibration, FirstStage, Windows
 from mnemorank.artifact.templates import templates

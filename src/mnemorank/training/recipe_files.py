@@ -9,7 +9,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from mnemorank._internal.config import read_table
+from mnemorank._internal.old_config import read_table
 from mnemorank.data.sources import Source
 from mnemorank.errors import InputError
 from mnemorank.training.recipe import FeatureNoise, Lists, LossTable, Recipe, Stage

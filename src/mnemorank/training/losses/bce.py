@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
-from mnemorank._internal.config import at_least
+from mnemorank._internal.old_config import at_least
 from mnemorank.training.losses.protocol import Loss, ScoredLists, losses
 
 

@@ -8,7 +8,7 @@ from sentence_transformers.cross_encoder.losses import LambdaLoss
 from sentence_transformers.cross_encoder.losses.lambda_loss import NDCGLoss2PPScheme
 from torch import Tensor
 
-from mnemorank._internal.config import at_least, positive
+from mnemorank._internal.old_config import at_least, positive
 from mnemorank.training.losses.protocol import Loss, Scored, ScoredLists, losses
 
 
