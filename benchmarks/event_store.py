@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from mnemorank.learning.events import Event, Shown
+from mnemorank.learning.events import RerankEvent, ShownMemory
 from mnemorank.learning.signals import Signal
 from mnemorank.learning.store.events import EventStore
 from mnemorank.learning.store.redaction import Policy
@@ -31,10 +31,12 @@ def write(store: EventStore, worker: int, until: float, latencies: list[float]) 
     number = 0
     while time.perf_counter() < until:
         memories = [Memory(f"{TEXT} ({worker}-{number}-{i})", id=f"m{i}") for i in range(10)]
-        shown = tuple(Shown(i, memory, memory.id, relevance=0.5, raw_score=0.1) for i, memory in enumerate(memories))
-        event = Event("Where does Ruby work now?", shown, "mini@1", user=f"user{number % 50}")
+        shown = tuple(
+            ShownMemory(i, memory, memory.id, relevance=0.5, raw_score=0.1) for i, memory in enumerate(memories)
+        )
+        event = RerankEvent("Where does Ruby work now?", shown, "mini@1", user=f"user{number % 50}")
         started = time.perf_counter()
-        store.log(event)
+        store.record(event)
         if number % 5 == 0:
             store.signal([Signal(event.id, "click", number % 10)])
         latencies.append(time.perf_counter() - started)

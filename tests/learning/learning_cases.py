@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from mnemorank import Memory
-from mnemorank.learning.events import Event, Shown
+from mnemorank.learning.events import RerankEvent, ShownMemory
 
 
-def make_event(query: str = "Where does Ruby work?", texts: tuple[str, ...] = ("a", "b", "c"), **fields) -> Event:
+def make_event(query: str = "Where does Ruby work?", texts: tuple[str, ...] = ("a", "b", "c"), **fields) -> RerankEvent:
     shown = tuple(
-        Shown(position, Memory(text, id=f"m-{text}"), f"m-{text}", relevance=0.5, raw_score=0.0)
+        ShownMemory(position, Memory(text, id=f"m-{text}"), f"m-{text}", relevance=0.5, raw_score=0.0)
         for position, text in enumerate(texts)
     )
-    return Event(query, shown, fields.pop("model_version", "v1"), **fields)
+    return RerankEvent(query, shown, fields.pop("model_version", "v1"), **fields)

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from mnemorank import ArtifactError, InputError
-from mnemorank.learning.events import Event
+from mnemorank.learning.events import RerankEvent
 from mnemorank.learning.loop import Loop
 from mnemorank.learning.schedule import Cron, Scheduler
 from mnemorank.learning.settings import Schedule, Settings, Training
@@ -106,7 +106,7 @@ def test_versions_are_in_order_past_9999(registry, tiny_onnx):
 
 
 def test_a_signal_from_before_its_event_counts_as_given_with_it(store):
-    event_id = store.log(make_event(time=1000.0))
+    event_id = store.record(make_event(time=1000.0))
     store.signal([Signal(event_id, "thumbs_up", 0, time=900.0)])
     store.signal([Signal(event_id, "thumbs_up", 0, time=-5e9)])
     (signal,) = store.event(event_id)[1]
@@ -115,7 +115,7 @@ def test_a_signal_from_before_its_event_counts_as_given_with_it(store):
         with pytest.raises(InputError, match="time: expected seconds"):
             Signal(event_id, "click", 0, time=time)
         with pytest.raises(InputError, match="time: expected seconds"):
-            Event("q", (), "v1", time=time)
+            RerankEvent("q", (), "v1", time=time)
 
 
 def test_a_clock_that_is_set_back_does_not_stop_the_schedule():

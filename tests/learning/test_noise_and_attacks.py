@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from mnemorank.artifact.manifest import Manifest
-from mnemorank.learning.events import Event, Shown
+from mnemorank.learning.events import RerankEvent, ShownMemory
 from mnemorank.learning.gate import GateRules, decide
 from mnemorank.learning.measurement import measure_scoring
 from mnemorank.learning.mining.miner import HELD_OUT, TRAIN, Mined, mine
@@ -109,7 +109,9 @@ def visit(page: Page, user: world.User):
     """A user sees a page and clicks."""
     query, shown = page
     texts = [memory.text for memory in shown]
-    event = Event(query, tuple(Shown(p, m, None, m.text) for p, m in enumerate(shown)), "0001", user=user.name)
+    event = RerankEvent(
+        query, tuple(ShownMemory(p, m, None, m.text) for p, m in enumerate(shown)), "0001", user=user.name
+    )
     return event, [Signal(event.id, "click", place, actor=user.name) for place in user.clicks(texts)]
 
 

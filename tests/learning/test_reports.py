@@ -5,11 +5,11 @@ from tests.learning.learning_cases import make_event
 
 def test_memories_shown_often_and_never_used_are_named(store):
     for number in range(12):
-        event_id = store.log(make_event(f"question {number}", ("dust", "gold", "mud"), time=float(number)))
+        event_id = store.record(make_event(f"question {number}", ("dust", "gold", "mud"), time=float(number)))
         kind, position = ("cited", 1) if number == 3 else ("ignored", 2)
         store.signal([Signal(event_id, kind, position, time=number + 1.0)])
-    store.log(make_event("rare", ("rare",)))
-    store.log(make_event("test", ("dust",), test=True))
+    store.record(make_event("rare", ("rare",)))
+    store.record(make_event("test", ("dust",), test=True))
     dust, mud = unused_memories(store.events(), least_shown=10)
     assert (dust.memory_id, dust.text, dust.shown, dust.mean_position, dust.last_shown) == (
         "m-dust",
@@ -24,7 +24,7 @@ def test_memories_shown_often_and_never_used_are_named(store):
 
 def test_queries_that_find_nothing_are_named(store):
     def ask(query, signals=(), **fields):
-        event_id = store.log(make_event(query, **fields))
+        event_id = store.record(make_event(query, **fields))
         store.signal([Signal(event_id, *signal) for signal in signals])
 
     ask("Where is the yacht?", abstained=True)

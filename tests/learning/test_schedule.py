@@ -85,7 +85,7 @@ def loop(tmp_path):
 
 
 def say(loop: Loop, query: str, *kinds: tuple[str, int]) -> None:
-    event_id = loop.store.log(make_event(query, tuple(f"{query[::-1]} {letter}" for letter in "abc")))
+    event_id = loop.store.record(make_event(query, tuple(f"{query[::-1]} {letter}" for letter in "abc")))
     loop.store.signal([Signal(event_id, kind, place, actor="ann") for kind, place in kinds])
 
 
@@ -116,7 +116,7 @@ def test_the_log_is_mined_only_where_there_is_new_feedback(loop, monkeypatch):
     for _ in range(3):
         loop.new_examples()
     assert len(mined) == 1
-    loop.store.log(make_event("nothing said"))
+    loop.store.record(make_event("nothing said"))
     loop.new_examples()
     assert len(mined) == 1
     say(loop, "first question", ("cited", 1))

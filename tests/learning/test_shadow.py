@@ -30,7 +30,7 @@ def test_a_shadow_is_compared_by_later_feedback(store, version):
     ids = []
     for number in range(12):
         texts = ("cat", "ruby", f"trip {number}")
-        ids.append(store.log(make_event("ruby work", texts)))
+        ids.append(store.record(make_event("ruby work", texts)))
         shadow.observe(ids[-1], "ruby work", [Memory(text) for text in texts])
     shadow.close()
     assert compare_shadow(store, "0001") is None, "no feedback yet"
@@ -47,7 +47,7 @@ def test_a_shadow_is_compared_by_later_feedback(store, version):
 
 def test_a_question_too_long_for_the_candidate_is_scored_by_its_end(sqlite_store, version):
     query = "where is the dog " * 400 + "ruby"
-    event_id = sqlite_store.log(make_event(query, ("cat", "ruby")))
+    event_id = sqlite_store.record(make_event(query, ("cat", "ruby")))
     shadow = Shadow(sqlite_store, lambda: version)
     shadow.observe(event_id, query, [Memory("cat"), Memory("ruby")])
     shadow.close()
@@ -62,7 +62,7 @@ def test_a_candidate_that_knows_nothing_does_not_win_by_being_different(sqlite_s
     from mnemorank.learning.store import schema
 
     for number in range(150):
-        event_id = sqlite_store.log(make_event(f"question {number}", tuple("abcdef")))
+        event_id = sqlite_store.record(make_event(f"question {number}", tuple("abcdef")))
         rows = [{"event_id": event_id, "version": "0002", "position": i, "score": source.random()} for i in range(6)]
         with sqlite_store.database.writing() as connection:
             connection.execute(schema.shadow_scores.insert(), rows)
@@ -82,7 +82,7 @@ def test_both_models_are_compared_by_their_own_scores(sqlite_store):
     for number in range(12):
         event = make_event(f"question {number}", tuple("abc"))
         shown = tuple(replace(one, raw_score=score) for one, score in zip(event.shown, scores, strict=True))
-        event_id = sqlite_store.log(replace(event, shown=shown))
+        event_id = sqlite_store.record(replace(event, shown=shown))
         rows = [{"event_id": event_id, "version": "0002", "position": i, "score": s} for i, s in enumerate(scores)]
         with sqlite_store.database.writing() as connection:
             connection.execute(schema.shadow_scores.insert(), rows)
@@ -116,7 +116,7 @@ def test_a_candidate_that_does_not_load_is_told_once_and_harms_nothing(sqlite_st
     (version.path / "model.onnx").write_bytes(b"broken")
     shadow = Shadow(sqlite_store, lambda: version, refresh=0.0)
     for number in range(3):
-        event_id = sqlite_store.log(make_event(f"question {number}"))
+        event_id = sqlite_store.record(make_event(f"question {number}"))
         shadow.observe(event_id, "ruby", [Memory("ruby")])
     shadow.close()
     assert len([record for record in caplog.records if record.levelname == "ERROR"]) == 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import threading
 import time
 from dataclasses import fields
@@ -11,8 +10,8 @@ import pytest
 
 from mnemorank import Fusion, Options, Reranker, Selection
 from mnemorank.errors import ScorerError
+from mnemorank.learning.events import RerankEvent
 from mnemorank.server.api.schemas import FusionShape, SelectionShape
-from mnemorank.server.event_log import RerankEvent
 
 PATH = "/v1/memories/rerank"
 MEMORIES = [
@@ -249,7 +248,7 @@ def test_every_rerank_is_logged_before_it_is_answered(logged, log):
     assert [shown.position for shown in event.shown] == [0, 1, 2]
     assert [shown.relevance for shown in event.shown] == [result["relevance"] for result in results]
     first = event.shown[0]
-    assert first.text_hash == hashlib.sha256(first.text.encode()).hexdigest()
+    assert first.memory.text == results[0]["text"]
 
 
 def test_a_log_that_fails_does_not_fail_the_answer(logged, log):

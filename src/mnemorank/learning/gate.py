@@ -12,7 +12,7 @@ from mnemorank.data.examples import Candidate, Example
 from mnemorank.data.sources import shipped
 from mnemorank.errors import InputError
 from mnemorank.evaluation.significance import RESAMPLES, compare
-from mnemorank.learning.identity import digest
+from mnemorank.learning.events import digest
 from mnemorank.learning.measurement import Measurement
 from mnemorank.learning.mining.golden import read_any
 from mnemorank.learning.shadow import ShadowResult

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from mnemorank.learning.events import Event
+from mnemorank.learning.events import RerankEvent
 from mnemorank.learning.mining.evidence import query_key
 from mnemorank.learning.signals import WHOLE_EVENT, Signal, merge
 
-Log = Iterable[tuple[Event, Sequence[Signal]]]
+Log = Iterable[tuple[RerankEvent, Sequence[Signal]]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from mnemorank.server.api.admin import Catalogue
 from mnemorank.server.auth import read_keys
 from mnemorank.server.engine import Engine
 from mnemorank.server.errors import ErrorWriter, install
-from mnemorank.server.event_log import EventLog
+from mnemorank.server.event_log import EventLog, open_store_log
 from mnemorank.server.lifespan import lifespan
 from mnemorank.server.middleware import BodyGuard, HostGuard, OriginGuard, RequestContext
 from mnemorank.server.model_slot import ModelSlot, load_served
@@ -91,9 +91,7 @@ def create_app(
 def _event_log(settings: Settings) -> EventLog | None:
     if settings.store is None:
         return None
-    from mnemorank.server.store_log import StoreLog
-
-    return StoreLog(settings.store)
+    return open_store_log(settings.store)
 
 
 def _writers(modules: list[ModuleType]) -> dict[str, ErrorWriter]:

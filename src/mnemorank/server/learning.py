@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mnemorank.errors import MissingExtraError
-from mnemorank.server.event_log import RerankEvent
+from mnemorank.learning.events import RerankEvent
+from mnemorank.server.event_log import StoreLog
 from mnemorank.server.settings import Settings
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ class Learning:
 
     def observe(self, event: RerankEvent) -> None:
         """Let the candidate in the shadow score an event, where the settings ask for one; returns at once."""
-        if self._shadow is not None and not event.test and event.degraded is None:
+        if self._shadow is not None and not event.test and not event.degraded and event.query is not None:
             memories = [shown.memory for shown in event.shown if shown.memory is not None]
             self._shadow.observe(event.id, event.query, memories)
 
@@ -59,19 +60,19 @@ class Learning:
         self.loop.close()
 
 
-class LearningLog:
+class LearningLog(StoreLog):
     """The event log of a server with a learning loop: the loop's store, and its shadow."""
 
     def __init__(self, learning: Learning) -> None:
-        from mnemorank.server.store_log import StoreLog
-
-        self.store = learning.loop.store
-        self._log = StoreLog(self.store)
+        super().__init__(learning.loop.store)
         self._learning = learning
 
     def record(self, event: RerankEvent) -> None:
-        self._log.record(event)
+        super().record(event)
         self._learning.observe(event)
+
+    def close(self) -> None:
+        """Do nothing: the loop closes its store."""
 
 
 def open_learning(settings: Settings) -> Learning:

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from mnemorank import InputError, Memory
-from mnemorank.learning.events import Event, Shown
+from mnemorank.learning.events import RerankEvent, ShownMemory
 from mnemorank.learning.mining.evidence import is_chitchat, query_key, votes
 from mnemorank.learning.mining.golden import mine_golden
 from mnemorank.learning.mining.miner import HELD_OUT, TRAIN, mine, split_of
@@ -304,8 +304,8 @@ CAT = Memory("The cat sleeps.", id="cat")
 
 def asked_of(memories, query=QUERY, **fields):
     """An event that showed the memories; hashes are of their texts, as a store's are."""
-    shown = tuple(Shown(place, one, one.id, f"h-{one.text}") for place, one in enumerate(memories))
-    return Event(query, shown, "v1", **fields)
+    shown = tuple(ShownMemory(place, one, one.id, f"h-{one.text}") for place, one in enumerate(memories))
+    return RerankEvent(query, shown, "v1", **fields)
 
 
 def by_id(mined):

@@ -20,7 +20,7 @@ def elsewhere(tmp_path):
     """The store of a loop that a server was started on with --store."""
     url = f"sqlite:///{tmp_path}/elsewhere.db"
     with Loop(tmp_path / "loop", store_url=url) as loop:
-        loop.store.log(make_event(user="ann", tenant="default"))
+        loop.store.record(make_event(user="ann", tenant="default"))
     return url
 
 
@@ -82,8 +82,8 @@ def test_an_address_holds_no_secret():
 def test_a_store_without_a_loop_is_expired_by_command(tmp_path, capsys):
     url = f"sqlite:///{tmp_path}/alone.db"
     with EventStore(url) as store:
-        store.log(make_event(id="old", time=time.time() - 366 * DAY))
-        store.log(make_event(id="new"))
+        store.record(make_event(id="old", time=time.time() - 366 * DAY))
+        store.record(make_event(id="new"))
     assert main(["learn", "expire", "--root", str(tmp_path / "loop"), "--store", url, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["events"] == 1
     with EventStore(url) as store:

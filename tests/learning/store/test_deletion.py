@@ -7,7 +7,7 @@ import pytest
 import sqlalchemy
 
 from mnemorank import InputError, Memory
-from mnemorank.learning.events import Event, Shown
+from mnemorank.learning.events import RerankEvent, ShownMemory
 from mnemorank.learning.loop import Loop
 from mnemorank.learning.mining.miner import HELD_OUT, TRAIN, mine, split_of
 from mnemorank.learning.mining.propensity import Propensities
@@ -27,11 +27,11 @@ def filled(store: EventStore) -> EventStore:
     """Three queries of ann's in tenant t, with bob's signals on the second; a model trained on all examples."""
     for number, query in enumerate(QUERIES):
         texts = tuple(f"{query} text{i}" for i in range(3))
-        event_id = store.log(
+        event_id = store.record(
             make_event(query, texts, id=f"e{number}", tenant="t", user="ann", time=1000.0 * number + 1)
         )
         store.signal([Signal(event_id, "click", 1, actor="bob" if number == 1 else "ann", time=event_time(number))])
-    store.log(make_event("Where does Ruby work?", ("x", "y", "z"), id="other", tenant="u", user="ann", time=5000.0))
+    store.record(make_event("Where does Ruby work?", ("x", "y", "z"), id="other", tenant="u", user="ann", time=5000.0))
     remine(store)
     examples.load_for_training(store.database, "0002")
     return store
@@ -126,10 +126,10 @@ def query_of(split: str) -> str:
 def test_a_deletion_reaches_texts_in_the_examples_of_others(store, scope):
     """Bob's events supply an easy negative, memories that nobody judged, and the wording of a query."""
     asked, held_out = query_of(TRAIN), query_of(HELD_OUT)
-    store.log(make_event("weather", ("bob easy",), id="b0", tenant="t", user="bob"))
-    store.log(make_event(held_out, ("bob silent",), id="b1", tenant="t", user="bob"))
+    store.record(make_event("weather", ("bob easy",), id="b0", tenant="t", user="bob"))
+    store.record(make_event(held_out, ("bob silent",), id="b1", tenant="t", user="bob"))
     for query, texts in ((asked, ("one",)), (held_out, ("two", "three"))):
-        event_id = store.log(make_event(query, texts, tenant="t", user="ann"))
+        event_id = store.record(make_event(query, texts, tenant="t", user="ann"))
         store.signal([Signal(event_id, "click", len(texts) - 1, actor="ann")])
     remine(store)
     assert sum("bob" in str(entry.example) for entry in examples.load(store.database)) == 2
@@ -143,7 +143,7 @@ def test_a_deletion_reaches_the_wording_of_a_query(store):
     """Two ask the same in other words; the vote of the latest is not among those that its labels rest on."""
     given = (("question alpha", [("cited", 0), ("contradicted", 1)]), ("Alpha, a QUESTION", [("thumbs_up", 1)]))
     for number, (query, signals) in enumerate(given):
-        store.log(make_event(query, tuple("abc"), id=f"e{number}", tenant="t", user=f"u{number}", time=NOW + number))
+        store.record(make_event(query, tuple("abc"), id=f"e{number}", tenant="t", user=f"u{number}", time=NOW + number))
         store.signal([Signal(f"e{number}", kind, place, time=NOW + 9) for kind, place in signals])
     (mined,) = mine(store.events(), Propensities()).examples
     assert mined.example.query == "Alpha, a QUESTION"
@@ -182,8 +182,8 @@ def test_deleted_texts_are_gone_from_the_files(tmp_path: Path):
     from mnemorank.learning.store.redaction import Policy
 
     with EventStore(tmp_path / "events.db", Policy(texts=True)) as store:
-        store.log(make_event("keep this", ("kept text",), id="a"))
-        store.log(make_event("unforgettable question", ("unforgettable text",), id="b"))
+        store.record(make_event("keep this", ("kept text",), id="a"))
+        store.record(make_event("unforgettable question", ("unforgettable text",), id="b"))
         delete_by_scope(store, "event", "b", "default")
         raw = b"".join(path.read_bytes() for path in tmp_path.iterdir())
     assert b"kept text" in raw
@@ -192,7 +192,7 @@ def test_deleted_texts_are_gone_from_the_files(tmp_path: Path):
 
 @pytest.mark.parametrize("later", ["deletion", "mining", "close"])
 def test_a_deletion_does_not_wait_for_a_reader_and_the_log_is_emptied_later(sqlite_store, tmp_path, caplog, later):
-    sqlite_store.log(make_event("unforgettable question", ("unforgettable text",), id="b"))
+    sqlite_store.record(make_event("unforgettable question", ("unforgettable text",), id="b"))
     with closing(sqlite3.connect(tmp_path / "events.db", isolation_level=None)) as reader:
         reader.execute("BEGIN")
         assert reader.execute("SELECT count(*) FROM events").fetchone() == (1,)
@@ -220,10 +220,12 @@ def test_a_deletion_does_not_wait_for_a_reader_and_the_log_is_emptied_later(sqli
 def test_a_memory_that_was_shown_with_many_texts_is_deleted(store):
     """More than one statement could name: SQLite takes a thousand conditions, PostgreSQL 65,535 parameters."""
     events = [
-        Event("Who am I?", (Shown(0, Memory(f"text {number}", id="profile"), "profile"),), "v1", id=f"e{number}")
+        RerankEvent(
+            "Who am I?", (ShownMemory(0, Memory(f"text {number}", id="profile"), "profile"),), "v1", id=f"e{number}"
+        )
         for number in range(1100)
     ]
-    store.log_many(events)
+    store.record_many(events)
     texts = [store.text_hash(f"text {number}") for number in range(1100)]
     many = 66_000
     with store.database.writing() as connection:
@@ -243,8 +245,10 @@ def test_a_deletion_reaches_memories_that_share_their_words_with_others(store, n
     dates = {"old": "2019-05-02", "new": "2024-03-05", "copy": "2024-03-05"}
     lunches = {one: Memory(words, id=one, occurred_start=date) for one, date in dates.items()}
     for number, (first, second) in enumerate((("old", "new"), ("old", "copy"))):
-        shown = tuple(Shown(place, lunches[one], one) for place, one in enumerate((first, second)))
-        event_id = store.log(Event("When was Ruby's lunch in 2024?", shown, "v1", user="ann", time=1.0 + number))
+        shown = tuple(ShownMemory(place, lunches[one], one) for place, one in enumerate((first, second)))
+        event_id = store.record(
+            RerankEvent("When was Ruby's lunch in 2024?", shown, "v1", user="ann", time=1.0 + number)
+        )
         store.signal([Signal(event_id, "click", 1, actor="ann", time=2.0 + number)])
     remine(store)
     (entry,) = examples.load(store.database)

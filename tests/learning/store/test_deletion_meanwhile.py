@@ -27,7 +27,7 @@ def loop(tmp_path, store_url, tiny_onnx):
     settings = Settings(mining=MiningRules(held_out=1e-9), training=training)
     with Loop(tmp_path / "loop", settings, store_url=store_url) as opened:
         for number, user in enumerate(("ann", *(f"u{i}" for i in range(9)))):
-            event_id = opened.store.log(make_event(f"{user} asks {number}", (f"{user} a", f"{user} b"), user=user))
+            event_id = opened.store.record(make_event(f"{user} asks {number}", (f"{user} a", f"{user} b"), user=user))
             opened.store.signal([Signal(event_id, "cited", 1, actor=user)])
         opened.runs.start = lambda *_: None
         yield opened

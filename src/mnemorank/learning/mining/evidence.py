@@ -6,8 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from mnemorank.learning.events import Event, Shown
-from mnemorank.learning.identity import SEPARATOR
+from mnemorank.learning.events import SEPARATOR, RerankEvent, ShownMemory
 from mnemorank.learning.mining.propensity import Propensities
 from mnemorank.learning.signals import KINDS, SHOWS_INTEREST, Signal, Verdict, merge
 from mnemorank.memory.memory import Memory
@@ -37,8 +36,8 @@ class Vote:
     :param kind: the signal, or `skipped`.
     """
 
-    event: Event
-    shown: Shown
+    event: RerankEvent
+    shown: ShownMemory
     actor: str
     value: int
     weight: float
@@ -56,7 +55,7 @@ def query_key(query: str) -> str:
     return " ".join(sorted(set(terms(query))))
 
 
-def question_key(event: Event) -> str:
+def question_key(event: RerankEvent) -> str:
     """What makes the questions of two events the same: their `query_key`, and the day where they speak of it."""
     asked = event.query or ""
     if not RELATIVE_TIMES.intersection(words(asked)):
@@ -64,13 +63,13 @@ def question_key(event: Event) -> str:
     return query_key(asked) + SEPARATOR + _day(event)
 
 
-def _day(event: Event) -> str:
+def _day(event: RerankEvent) -> str:
     """The day that the question was asked on: the asker's own, as `query_time` writes it, else that of the log."""
     return event.query_time[:_DATE] if event.query_time else f"{event.time // 86400:.0f}"
 
 
 def votes(
-    event: Event,
+    event: RerankEvent,
     signals: Iterable[Signal],
     propensities: Propensities,
     *,
@@ -98,7 +97,7 @@ def votes(
 
 def _weighed(
     verdicts: Sequence[Verdict],
-    shown: dict[int, Shown],
+    shown: dict[int, ShownMemory],
     propensities: Propensities,
     clip: float,
     skip_weight: float,

@@ -16,8 +16,7 @@ from mnemorank.data.examples import (
     triplet_examples,
 )
 from mnemorank.errors import InputError
-from mnemorank.learning.events import DEFAULT_TENANT
-from mnemorank.learning.identity import digest
+from mnemorank.learning.events import DEFAULT_TENANT, digest
 from mnemorank.learning.mining.evidence import query_key
 from mnemorank.learning.mining.miner import MinedExample, side_of, split_of
 

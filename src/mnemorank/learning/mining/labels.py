@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import chain, islice
 from operator import itemgetter
 
-from mnemorank.learning.identity import digest, text_hash_of
+from mnemorank.learning.events import digest, text_hash_of
 from mnemorank.learning.mining.evidence import Lookup, Vote, query_key
 from mnemorank.learning.mining.rules import MiningRules
 from mnemorank.learning.mining.votes import by_memory
@@ -23,7 +23,7 @@ _MANY_SPEAKERS = 4
 
 @dataclass(frozen=True, slots=True)
 class Labelled:
-    """:param identity: `Shown.identity` of the memory.
+    """:param identity: `ShownMemory.identity` of the memory.
     :param votes: what the label rests on; none for memories that nobody judged.
     :param kind: of those: EASY or UNJUDGED.
     """

@@ -10,8 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from mnemorank.data.examples import Candidate, Example
-from mnemorank.learning.events import Event
-from mnemorank.learning.identity import SEPARATOR, digest, named
+from mnemorank.learning.events import SEPARATOR, RerankEvent, digest, scoped_name
 from mnemorank.learning.mining.evidence import Lookup, Vote, is_chitchat, query_key, question_key, votes
 from mnemorank.learning.mining.labels import (
     UNJUDGED,
@@ -68,7 +67,7 @@ def side_of(name: str, held_out: float = 0.3) -> str:
 
 
 def mine(
-    log: Iterable[tuple[Event, Sequence[Signal]]],
+    log: Iterable[tuple[RerankEvent, Sequence[Signal]]],
     propensities: Propensities,
     rules: MiningRules | None = None,
     lookup: Lookup | None = None,
@@ -136,13 +135,16 @@ class _Draft:
     tenant: str
     key: str
     split: str
-    latest: Event
+    latest: RerankEvent
     labelled: tuple[Labelled, ...]
     suppliers: frozenset[str]
 
 
 def _read(
-    log: Iterable[tuple[Event, Sequence[Signal]]], propensities: Propensities, rules: MiningRules, dropped: Counter[str]
+    log: Iterable[tuple[RerankEvent, Sequence[Signal]]],
+    propensities: Propensities,
+    rules: MiningRules,
+    dropped: Counter[str],
 ) -> _Asked:
     asked = _Asked()
     for event, signals in log:
@@ -193,8 +195,8 @@ def _assembled(draft: _Draft, averages: Mapping[float, float] | None) -> MinedEx
     # Of suppliers the event alone: an actor is given the examples they spoke in, not those of others' questions.
     sources |= {("event", name) for name in (*(vote.event.id for vote in cast), draft.latest.id, *draft.suppliers)}
     for vote in cast:
-        sources |= {("actor", named(tenant, name)) for name in (vote.actor, vote.event.user) if name}
-    sources |= {("memory", named(tenant, entry.memory.id)) for entry in labelled if entry.memory.id}
+        sources |= {("actor", scoped_name(tenant, name)) for name in (vote.actor, vote.event.user) if name}
+    sources |= {("memory", scoped_name(tenant, entry.memory.id)) for entry in labelled if entry.memory.id}
     provenance = {
         "origin": "feedback",
         "actors": len({vote.actor for vote in cast}),
@@ -215,7 +217,7 @@ def _assembled(draft: _Draft, averages: Mapping[float, float] | None) -> MinedEx
     return MinedExample(example, tenant, draft.split, provenance, frozenset(sources))
 
 
-def _asked_at(event: Event) -> Moment | None:
+def _asked_at(event: RerankEvent) -> Moment | None:
     """The `now` that an event was answered by: the request's, else the clock's; None where that is no date."""
     if event.query_time:
         return Moment.parse(event.query_time)

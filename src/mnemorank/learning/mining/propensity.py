@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mnemorank._internal.arrays import Floats
-from mnemorank.learning.events import Event
+from mnemorank.learning.events import RerankEvent
 from mnemorank.learning.signals import SHOWS_INTEREST, Signal
 from mnemorank.text.words import words
 
@@ -61,7 +61,7 @@ def prior(position: int) -> float:
     return float((position + 1) ** -PRIOR_DECAY)
 
 
-def impressions(log: Iterable[tuple[Event, Sequence[Signal]]]) -> Iterable[Impression]:
+def impressions(log: Iterable[tuple[RerankEvent, Sequence[Signal]]]) -> Iterable[Impression]:
     """What the log says about clicks: one impression a memory shown."""
     for event, signals in log:
         if event.query is None:
@@ -73,11 +73,11 @@ def impressions(log: Iterable[tuple[Event, Sequence[Signal]]]) -> Iterable[Impre
             yield Impression(key, shown.position, shown.position in clicked)
 
 
-def estimate(log: Iterable[tuple[Event, Sequence[Signal]]]) -> Propensities:
+def estimate(log: Iterable[tuple[RerankEvent, Sequence[Signal]]]) -> Propensities:
     """What the log says about positions."""
     lowest: list[int] = []
 
-    def noted() -> Iterable[tuple[Event, Sequence[Signal]]]:
+    def noted() -> Iterable[tuple[RerankEvent, Sequence[Signal]]]:
         for event, signals in log:
             wanted = [s.position for s in signals if s.kind in SHOWS_INTEREST and s.position >= 0 and not s.late]
             if wanted:

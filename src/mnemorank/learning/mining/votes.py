@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 
-from mnemorank.learning.identity import digest
+from mnemorank.learning.events import digest
 from mnemorank.learning.mining.evidence import Vote
 from mnemorank.learning.mining.rules import MiningRules
 

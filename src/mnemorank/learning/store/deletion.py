@@ -26,7 +26,7 @@ from sqlalchemy import (
 )
 
 from mnemorank.errors import InputError
-from mnemorank.learning.identity import named
+from mnemorank.learning.events import scoped_name
 from mnemorank.learning.store import schema
 from mnemorank.learning.store.database import take_turns
 from mnemorank.learning.store.events import DAY, EventStore
@@ -74,8 +74,8 @@ def delete_user(store: EventStore, user: str, tenant: str) -> Deletion:
         schema.signals.c.actor == user,
         schema.signals.c.event_id.in_(select(schema.events.c.id).where(schema.events.c.tenant == tenant)),
     )
-    sources = [("actor", named(tenant, user))]
-    return _delete(store, "user", named(tenant, user), chosen, sources=sources, signals=theirs, from_events=True)
+    sources = [("actor", scoped_name(tenant, user))]
+    return _delete(store, "user", scoped_name(tenant, user), chosen, sources=sources, signals=theirs, from_events=True)
 
 
 def delete_tenant(store: EventStore, tenant: str) -> Deletion:
@@ -88,8 +88,8 @@ def delete_memory(store: EventStore, memory_id: str, tenant: str) -> Deletion:
     """Forget that a memory was ever shown, the signals on it, and the examples that hold it."""
     in_tenant = schema.shown.c.event_id.in_(select(schema.events.c.id).where(schema.events.c.tenant == tenant))
     chosen = and_(schema.shown.c.memory_id == memory_id, in_tenant)
-    sources = [("memory", named(tenant, memory_id))]
-    return _delete(store, "memory", named(tenant, memory_id), None, sources=sources, shown=chosen, tenant=tenant)
+    sources = [("memory", scoped_name(tenant, memory_id))]
+    return _delete(store, "memory", scoped_name(tenant, memory_id), None, sources=sources, shown=chosen, tenant=tenant)
 
 
 def expire(store: EventStore, now: float | None = None) -> Deletion:
@@ -142,7 +142,9 @@ def export_user(store: EventStore, user: str, tenant: str) -> Iterator[dict[str,
         elif given:
             yield {"record": "signals", "event_id": event.id, "signals": given}
     table, sources = schema.examples, schema.example_sources
-    theirs = select(sources.c.example_id).where(sources.c.kind == "actor", sources.c.source == named(tenant, user))
+    theirs = select(sources.c.example_id).where(
+        sources.c.kind == "actor", sources.c.source == scoped_name(tenant, user)
+    )
     with store.database.reading() as connection:
         rows = connection.execute(select(table).where(table.c.id.in_(theirs)).order_by(table.c.id)).all()
     for row in rows:

@@ -17,7 +17,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import OperationalError, SQLAlchemyError, TimeoutError
 
 from mnemorank.errors import InputError
-from mnemorank.learning.events import Event, Shown
+from mnemorank.learning.events import RerankEvent, ShownMemory
 from mnemorank.learning.signals import WHOLE_EVENT, Signal
 from mnemorank.learning.store import schema
 from mnemorank.learning.store.database import EVENT_PATIENCE, Database, address
@@ -32,7 +32,7 @@ _OF_THE_STORE = (OperationalError, TimeoutError)
 
 @dataclass(slots=True)
 class _Waiting:
-    """Rows of one call to `log_many`, written by whichever thread has the turn."""
+    """Rows of one call to `record_many`, written by whichever thread has the turn."""
 
     events: list[tuple[Any, ...]]
     shown: list[tuple[Any, ...]]
@@ -67,12 +67,12 @@ class EventStore:
         """What stands for a text where the text itself may not be stored."""
         return hashlib.blake2b(text.encode("utf-8", "replace"), key=self.database.salt, digest_size=16).hexdigest()
 
-    def log(self, event: Event) -> str:
+    def record(self, event: RerankEvent) -> str:
         """Store an event; once this returns, no kill of the process loses it. Returns the event's id."""
-        self.log_many([event])
+        self.record_many([event])
         return event.id
 
-    def log_many(self, events: Sequence[Event]) -> None:
+    def record_many(self, events: Sequence[RerankEvent]) -> None:
         """Store several events in one transaction, which may also take those of other threads that wait."""
         ours = _Waiting(
             [self._event_row(event) for event in events],
@@ -184,7 +184,7 @@ class EventStore:
             raise InputError(f"{message}; give its rank as well", field="memory_id")
         return int(positions[0])
 
-    def event(self, event_id: str) -> tuple[Event, list[Signal]] | None:
+    def event(self, event_id: str) -> tuple[RerankEvent, list[Signal]] | None:
         """One event with its signals."""
         with self.database.reading() as connection:
             rows = connection.execute(select(schema.events).where(schema.events.c.id == storable(event_id))).all()
@@ -192,7 +192,7 @@ class EventStore:
 
     def events(
         self, *, since: float = 0.0, tenant: str | None = None, test: bool | None = False
-    ) -> Iterator[tuple[Event, list[Signal]]]:
+    ) -> Iterator[tuple[RerankEvent, list[Signal]]]:
         """Events with their signals, oldest first.
 
         :param test: False leaves test traffic out, True gives it alone, None gives all.
@@ -222,7 +222,7 @@ class EventStore:
             signals = connection.execute(select(func.count()).select_from(schema.signals)).scalar_one()
         return {"events": by_test.get(False, 0), "test_events": by_test.get(True, 0), "signals": int(signals)}
 
-    def _event_row(self, event: Event) -> tuple[Any, ...]:
+    def _event_row(self, event: RerankEvent) -> tuple[Any, ...]:
         """In the order of the table's columns."""
         return (
             event.id,
@@ -236,7 +236,7 @@ class EventStore:
             event.test or event.tenant in self.policy.test_tenants,
         )
 
-    def _shown_row(self, event: Event, shown: Shown) -> tuple[Any, ...]:
+    def _shown_row(self, event: RerankEvent, shown: ShownMemory) -> tuple[Any, ...]:
         """In the order of the table's columns."""
         memory = shown.memory
         name = shown.memory_id or (memory.id if memory else None)
@@ -252,7 +252,7 @@ class EventStore:
             _written(self._redactor.memory(memory)) if keeps and memory else None,
         )
 
-    def _gather(self, connection: Connection, rows: Sequence[Row[Any]]) -> Iterator[tuple[Event, list[Signal]]]:
+    def _gather(self, connection: Connection, rows: Sequence[Row[Any]]) -> Iterator[tuple[RerankEvent, list[Signal]]]:
         ids = [row.id for row in rows]
         shown = defaultdict(list)
         for row in connection.execute(
@@ -305,18 +305,20 @@ def _written(memory: Memory) -> str:
     return json.dumps(memory.to_dict(), ensure_ascii=False)
 
 
-def _shown(row: Row[Any]) -> Shown:
+def _shown(row: Row[Any]) -> ShownMemory:
     memory = Memory.of(json.loads(row.memory), on_error="skip") if row.memory else None
-    return Shown(row.position, memory, row.memory_id, row.text_hash, row.relevance, row.raw_score, row.propensity)
+    return ShownMemory(row.position, memory, row.memory_id, row.text_hash, row.relevance, row.raw_score, row.propensity)
 
 
 def _signal(row: Row[Any]) -> Signal:
     return Signal(row.event_id, row.kind, row.position, row.value, row.note, row.actor, row.time, bool(row.late))
 
 
-def _event(row: Row[Any], shown: list[Shown]) -> Event:
+def _event(row: Row[Any], shown: list[ShownMemory]) -> RerankEvent:
     return replace(
-        Event(row.query, tuple(shown), row.model_version, row.id, row.time, row.tenant, row.actor, row.query_time),
+        RerankEvent(
+            row.query, tuple(shown), row.model_version, row.id, row.time, row.tenant, row.actor, row.query_time
+        ),
         abstained=bool(row.abstained),
         test=bool(row.test),
     )

@@ -12,7 +12,7 @@ from pathlib import Path
 from sqlalchemy import Connection, delete, func, literal, or_, select
 
 from mnemorank.data.examples import Example, example_of, example_record
-from mnemorank.learning.identity import SEPARATOR, told_apart
+from mnemorank.learning.events import SEPARATOR, memory_identity
 from mnemorank.learning.mining.labels import EASY
 from mnemorank.learning.mining.miner import MinedExample
 from mnemorank.learning.store import schema
@@ -155,7 +155,7 @@ def content_of(entry: MinedExample, salt: bytes) -> str:
 
     def words(memory: Memory) -> str:
         # The rest is told only where it is needed: contents of earlier versions are to stay the same.
-        return told_apart(memory.text, memory) if count[memory.text] > 1 else memory.text
+        return memory_identity(memory.text, memory) if count[memory.text] > 1 else memory.text
 
     parts = sorted(
         f"{candidate.label:g}{SEPARATOR}{words(candidate.memory)}"

@@ -11,11 +11,12 @@ from fastapi import Request
 from fastapi.responses import JSONResponse
 
 from mnemorank import Ranking
+from mnemorank.learning.events import RerankEvent, new_event_id
 from mnemorank.server.api.schemas import ERROR_EXAMPLE, MemoriesRequest, MemoriesResponse, dialect_router, errors
 from mnemorank.server.auth import Caller, Reader
 from mnemorank.server.engine import Answer, Engine
 from mnemorank.server.errors import DeadlineError, Problem
-from mnemorank.server.event_log import EventLog, describe, new_event_id
+from mnemorank.server.event_log import EventLog
 from mnemorank.server.model_slot import Served
 from mnemorank.server.observability import log_failure
 from mnemorank.server.requests import check_count, check_instruction, check_memory, check_query
@@ -96,11 +97,11 @@ def _record(
     if log is None:
         return ranking
     shown, propensities = _explored(ranking, request.app.state.settings.explore or 0.0, request.app.state.exploration)
-    event = describe(
-        shown,
+    event = RerankEvent.from_ranking(
         body.query,
+        shown,
+        served.label,
         event_id=event_id,
-        model_version=served.label,
         tenant=tenant,
         user=body.user,
         test=body.test,
