@@ -25,13 +25,17 @@ class InputError(MnemorankError, ValueError):
     :param message: what is wrong, without the name of the field.
     :param field: the argument, option or field at fault, such as `top_k` or `memories.3.occurred_start`.
     :param code: a stable word for programs, such as `invalid`, `empty` or `limit`.
+    :param location: the file, or file and line, that the input comes from, such as `memories.jsonl:12`.
     """
 
-    def __init__(self, message: str, *, field: str | None = None, code: str = "invalid") -> None:
-        super().__init__(f"{field}: {message}" if field else message)
+    def __init__(
+        self, message: str, *, field: str | None = None, code: str = "invalid", location: str | None = None
+    ) -> None:
+        super().__init__(": ".join(part for part in (location, field, message) if part))
         self.message = message
         self.field = field
         self.code = code
+        self.location = location
 
 
 class NotFoundError(InputError, LookupError):
@@ -63,6 +67,9 @@ class QueryTooLongError(InputError):
         )
         self.tokens = tokens
         self.max_tokens = max_tokens
+
+    def __reduce__(self) -> tuple[type[QueryTooLongError], tuple[int, int]]:
+        return type(self), (self.tokens, self.max_tokens)  # worker processes pickle errors
 
 
 class ArtifactError(MnemorankError):

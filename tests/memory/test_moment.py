@@ -30,7 +30,7 @@ def test_words_keep_the_precision(text, words):
     "bad",
     ["", "yesterday", "2024-13", "2024-02-30", "0000-01-01", "2024-3-5", "24-03-05", "2024-03-05T25:00", "20240305"],
 )
-def test_bad_dates_are_errors_that_show_the_value(bad):
+def test_bad_dates_are_errors(bad):
     with pytest.raises(InputError):
         Moment.parse(bad)
 
@@ -71,12 +71,12 @@ def test_numbers_are_epochs_in_utc(scale, kind):
         (np.datetime64("2024-03-05T10:00", "ns"), "2024-03-05T10:00:00"),
     ],
 )
-def test_numbers_and_numpys_dates(value, text):
+def test_numbers_and_numpy_dates(value, text):
     assert str(Moment.parse(value)) == text
 
 
 class NaT(datetime):
-    """As pandas': a datetime that is no date and not equal to itself."""
+    """Like pandas' NaT: a datetime that is not a date and not equal to itself."""
 
     __hash__ = None
 
@@ -91,22 +91,22 @@ class NaT(datetime):
         np.datetime64("NaT"), NaT(2024, 1, 1), "202403051030", "20240305103000",
     ],
 )  # fmt: skip
-def test_numbers_that_are_no_dates(bad):
+def test_numbers_that_are_not_dates(bad):
     with pytest.raises(InputError):
         Moment.parse(bad)
 
 
-def test_a_zone_by_name_is_kept():
+def test_a_named_time_zone_keeps_its_offset():
     moment = Moment.parse(datetime(2024, 3, 5, 0, 30, tzinfo=ZoneInfo("America/New_York")))
     assert str(moment) == "2024-03-05T00:30:00-05:00"
 
 
-def test_midnight_without_a_zone_is_a_plain_day():
+def test_midnight_without_a_time_zone_is_a_day():
     assert Moment.parse("2026-03-20T00:00:00") == Moment(2026, 3, 20)
     assert Moment.parse("2026-03-20T00:00:00Z").time is not None
 
 
-def test_zones_are_compared_in_utc():
+def test_moments_are_compared_in_utc():
     tokyo, london = Moment.parse("2024-03-05T08:00+09:00"), Moment.parse("2024-03-05T00:30+00:00")
     assert tokyo.is_before(london)
     assert not london.is_before(tokyo)
@@ -119,7 +119,7 @@ def test_overlapping_moments_are_not_before_each_other():
     assert Moment(2023).is_before(month)
 
 
-def test_bounds_at_the_end_of_time_do_not_overflow():
+def test_the_last_day_does_not_overflow():
     last = Moment.parse("9999-12-31T23:59:59-12:00")
     assert last.start > Moment.parse("9999-12-31").start
 

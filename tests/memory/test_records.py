@@ -1,4 +1,4 @@
-"""Records as real stores give them: odd values, hits, rows, documents."""
+"""Records of real stores: odd values, hits, rows, documents."""
 
 import sqlite3
 from collections import namedtuple
@@ -27,7 +27,7 @@ class Kind(Enum):
 
 
 @pytest.mark.parametrize(
-    ("given", "field", "value"),
+    ("record", "field", "value"),
     [
         ({"id": UUID(int=7)}, "id", str(UUID(int=7))),
         ({"_id": ObjectId()}, "id", "65f0c0ffee"),
@@ -59,59 +59,65 @@ class Kind(Enum):
         ({"metadata": None}, "metadata", {}),
     ],
 )  # fmt: skip
-def test_values_of_real_stores(given, field, value):
+def test_values_of_real_stores(record, field, value):
     problems = []
-    assert getattr(Memory.of({"text": "a", **given}, report=problems.append), field) == value
+    assert getattr(Memory.of({"text": "a", **record}, report=problems.append), field) == value
     assert not problems
 
 
 @pytest.mark.parametrize(
-    ("given", "named"),
+    ("record", "field"),
     [
-        ({"id": ["a", "b"]}, "id: expected an id, got list"),
-        ({"entities": [{"label": "PERSON"}]}, "entities: expected a list of names or of dicts with a `name`"),
-        ({"context": {"a": 1}}, "context: expected a string, got dict"),
-        ({"distance": "far"}, "distance: expected a number"),
-        ({"document": {"body": "b"}, "text": None}, 'document: expected a string, got dict; .*field="document.text"'),
+        ({"id": ["a", "b"]}, "memories.0.id"),
+        ({"entities": [{"label": "PERSON"}]}, "memories.0.entities"),
+        ({"context": {"a": 1}}, "memories.0.context"),
+        ({"distance": "far"}, "memories.0.distance"),
+        ({"document": {"body": "b"}, "text": None}, "memories.0.document"),
     ],
 )
-def test_what_cannot_be_read_is_named(given, named):
-    with pytest.raises(InputError, match=f"memory 0: {named}"):
-        read_memories([{"text": "a", **given}])
+def test_errors_name_the_field(record, field):
+    with pytest.raises(InputError) as caught:
+        read_memories([{"text": "a", **record}])
+    assert caught.value.field == field
+
+
+def test_an_error_suggests_the_path_of_a_nested_text():
+    with pytest.raises(InputError, match=r'field="document\.text"'):
+        read_memories([{"document": {"body": "b"}}])
 
 
 HIT = {"id": 7, "score": 0.9}
 FOUND = {"text": "Ruby works at Aurora", "created_at": "2024-03", "type": "world", "key": "job", "id": "inner"}
 
 
-@pytest.mark.parametrize("holder", ["metadata", "payload", "_source", "properties", "entity", "fields"])
+@pytest.mark.parametrize("holder", ["metadata", "payload", "_source", "properties", "entity", "fields", "value"])
 @pytest.mark.parametrize("shape", [dict, lambda hit: SimpleNamespace(**hit, vector=[0.1], version=3)])
-def test_the_text_of_a_hit_is_found_with_all_that_stands_beside_it(holder, shape):
+def test_all_fields_are_read_from_the_holder_of_the_text(holder, shape):
     memory = Memory.of(shape({**HIT, holder: FOUND}))
     assert memory == Memory(
         "Ruby works at Aurora", id="7", type="world", mentioned_at=Moment(2024, 3), first_stage_score=0.9,
-        metadata={"key": "job", "id": "inner"},
+        metadata={"store_key": "job", "id": "inner"},
     )  # fmt: skip
 
 
-def test_a_payload_beside_the_text_gives_dates_and_no_more():
+def test_a_payload_next_to_the_text_gives_only_dates_and_score():
     memory = Memory.of({"text": "a", "payload": {"created_at": "2024", "type": "pdf", "text": "b"}})
     assert (memory.text, memory.mentioned_at, memory.type) == ("a", Moment(2024), None)
     assert memory.metadata == {"created_at": "2024", "type": "pdf", "text": "b"}
 
 
-def test_bad_values_of_a_hit_are_reported_not_errors():
+def test_bad_values_of_a_hit_are_reported_and_not_raised():
     problems = []
     payload = {"text": "a", "start_date": "2020", "end_date": "open", "type": ["x"], "trust": 95}
-    memory = Memory.of({"id": 1, "payload": payload}, where="memory 4", report=problems.append)
+    memory = Memory.of({"id": 1, "payload": payload}, path="memories.4", report=problems.append)
     assert (memory.date, memory.type, memory.trust) == (None, None, None)
-    assert sorted(problem.split(": ")[1] for problem in problems) == [
-        "payload.end_date",
-        "payload.trust",
-        "payload.type",
+    assert sorted(problem.split(": ")[0] for problem in problems) == [
+        "memories.4.payload.end_date",
+        "memories.4.payload.trust",
+        "memories.4.payload.type",
     ]
-    turned = {"text": "a", "metadata": {"start_date": "2024", "end_date": "2023"}}
-    assert Memory.of(turned, report=problems.append).date is None
+    reversed_range = {"text": "a", "metadata": {"start_date": "2024", "end_date": "2023"}}
+    assert Memory.of(reversed_range, report=problems.append).date is None
 
 
 @pytest.mark.parametrize(
@@ -122,11 +128,11 @@ def test_bad_values_of_a_hit_are_reported_not_errors():
         SimpleNamespace(payload={"body": "right"}),
     ],
 )
-def test_the_text_field_may_be_a_path(record):
+def test_the_text_field_can_be_a_path(record):
     assert Memory.of(record, field="payload.body").text == "right"
 
 
-def test_paths_lead_anywhere_and_attributes_count_as_fields():
+def test_paths_can_be_deep_and_start_at_attributes():
     assert Memory.of({"document": {"text": "a", "created_at": "2024"}}, field="document.text") == Memory(
         "a", mentioned_at=Moment(2024)
     )
@@ -136,13 +142,14 @@ def test_paths_lead_anywhere_and_attributes_count_as_fields():
 
 
 @pytest.mark.parametrize("field", [None, "payload.text", "title.x"])
-def test_a_hit_without_text_is_an_error_that_names_what_it_has(field):
-    with pytest.raises(InputError, match=r"memory: expected .*; the record has id, payload\.title$"):
-        Memory.of({"id": 1, "payload": {"title": "a"}}, field=field)
+def test_the_error_of_a_hit_without_text_lists_its_fields(field):
+    with pytest.raises(InputError, match=r"id, payload\.title$") as caught:
+        read_memories([{"id": 1, "payload": {"title": "a"}}], field=field)
+    assert (caught.value.field, caught.value.code) == ("memories.0", "missing")
 
 
 class Document:
-    """As LangChain's."""
+    """Like LangChain's."""
 
     type = "Document"
 
@@ -162,8 +169,9 @@ def test_a_record_with_its_score(record, score):
 
 def test_a_record_without_its_score():
     assert Memory.of(({"text": "a", "score": 0.1}, None)).first_stage_score == 0.1
-    with pytest.raises(InputError, match=r"memory 0: .*got tuple; give its text"):
+    with pytest.raises(InputError, match="tuple") as caught:
         read_memories([("a", "b")])
+    assert caught.value.field == "memories.0"
 
 
 def test_rows_of_databases():
@@ -183,24 +191,25 @@ def test_rows_of_databases():
 @pytest.mark.parametrize(
     ("pool", "named"),
     [
-        ({"ids": [["a"]], "documents": [["x"]]}, r'make records of them: \[\{"id": i, "text": t'),
-        ({"results": [{"memory": "a"}]}, "got dict; hand in its `results`"),
-        (SimpleNamespace(points=[]), "got SimpleNamespace; hand in its `points`"),
-        (SimpleNamespace(columns=["text"]), "hand in its rows"),
-        (Document("a"), "got a single Document"),
-        (5, "got int"),
+        ({"ids": [["a"]], "documents": [["x"]]}, r'\[\{"id": i, "text": t'),
+        ({"results": [{"memory": "a"}]}, "dict; pass its `results`"),
+        (SimpleNamespace(points=[]), "SimpleNamespace; pass its `points`"),
+        (SimpleNamespace(columns=["text"]), "pass its rows"),
+        (Document("a"), "a single Document"),
+        (5, "int"),
     ],
 )
-def test_what_is_no_pool_says_what_to_hand_in(pool, named):
-    with pytest.raises(InputError, match=f"memories: .*{named}"):
+def test_an_error_says_what_to_pass_instead_of_a_response(pool, named):
+    with pytest.raises(InputError, match=named) as caught:
         read_memories(pool)
+    assert caught.value.field == "memories"
 
 
-def test_the_way_out_of_chromas_columns_is_right():
+def test_the_code_suggested_for_chroma_works():
     found = {"ids": [["a"]], "documents": [["x"]], "metadatas": [[None]], "distances": [[0.25]], "embeddings": None}
     with pytest.raises(InputError) as caught:
         read_memories(found)
-    code = str(caught.value).partition("make records of them: ")[2]
+    code = str(caught.value).partition("; pass ")[2]
     assert read_memories(eval(code, {"found": found})) == [Memory("x", id="a", first_stage_score=-0.25)]
 
 
@@ -228,9 +237,87 @@ def test_the_stores_of_the_docs():
         assert (memory.text, memory.mentioned_at, memory.first_stage_score) == ("a", Moment.parse(AT), score), name
 
 
-def test_an_objects_key_is_read_as_a_dicts():
-    fact = SimpleNamespace(text="Ruby works at Zenith", key="job", superseded_by="7")
-    assert Memory.of(fact).metadata == {"key": "job", "superseded_by": "7"}
+def test_key_counts_in_dicts_of_our_own_format():
+    """`metadata["key"]` is what supersession reads: memories of the same key are about the same matter."""
+    own = {"text": "Ruby works at Zenith", "key": "job"}
+    assert Memory.of(own).metadata == {"key": "job"}
+    assert Memory.of({"text": "Ruby works at Zenith", "metadata": {"key": "job"}}).metadata == {"key": "job"}
+    memory = Memory("Ruby works at Zenith", metadata={"key": "job"})
+    assert Memory.of(memory.to_dict()).metadata == {"key": "job"}
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        SimpleNamespace(text="Ruby works at Zenith", key="note-7"),
+        {"content": "Ruby works at Zenith", "key": "note-7"},
+        {"id": "m1", "memory": "Ruby works at Zenith", "metadata": {"key": "note-7", "memory_type": "fact"}},  # MemOS
+        SimpleNamespace(id="m1", memory="Ruby works at Zenith", key="note-7"),
+        Document("Ruby works at Zenith", key="note-7"),
+        namedtuple("Row", "text key")("Ruby works at Zenith", "note-7"),
+        {"id": 1, "payload": {"text": "Ruby works at Zenith", "key": "note-7"}},
+    ],
+)
+def test_the_key_of_another_store_is_not_our_key(record):
+    memory = Memory.of(record)
+    assert "key" not in memory.metadata
+    assert memory.metadata["store_key"] == "note-7"
+    assert "key" not in Memory.of(memory.to_dict()).metadata
+
+
+def test_explicit_supersession_of_an_object_is_read():
+    fact = SimpleNamespace(text="Ruby works at Zenith", superseded_by="7", supersedes=["3"])
+    assert Memory.of(fact).metadata == {"superseded_by": "7", "supersedes": ["3"]}
+
+
+class SearchItem:
+    """Like LangGraph's, which has slots and no dict."""
+
+    __slots__ = ("created_at", "key", "namespace", "score", "updated_at", "value")
+
+    def __init__(self, namespace, key, value, score=None):
+        self.namespace, self.key, self.value, self.score = namespace, key, value, score
+        self.created_at = self.updated_at = AT
+
+    def dict(self):
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"text": "Ruby likes tea"},
+        {"content": "Ruby likes tea", "kind": "note"},
+        {"memory": "Ruby likes tea"},
+        {"data": "Ruby likes tea"},
+        {"kind": "Memory", "content": {"content": "Ruby likes tea"}},  # LangMem
+    ],
+)
+@pytest.mark.parametrize("shape", [lambda item: item, SearchItem.dict])
+def test_items_of_langgraphs_store(value, shape):
+    memory = Memory.of(shape(SearchItem(("users", "ruby"), "note-7", value, 0.8)))
+    assert (memory.text, memory.id, memory.first_stage_score) == ("Ruby likes tea", "users/ruby/note-7", 0.8)
+    assert memory.mentioned_at == Moment.parse(AT)
+    assert "key" not in memory.metadata
+    assert "store_key" not in memory.metadata
+
+
+def test_a_langgraph_item_without_text_lists_the_fields_of_its_value():
+    with pytest.raises(InputError, match=r"value\.food"):
+        Memory.of(SearchItem(("users",), "k", {"food": "tea"}))
+
+
+def test_the_dates_of_a_metadata_object_are_read():
+    """MemOS has pydantic objects as metadata."""
+    item = SimpleNamespace(id="m1", memory="Ruby likes tea", metadata=SimpleNamespace(key="Tea", updated_at=AT))
+    assert Memory.of(item).mentioned_at == Moment.parse(AT)
+
+
+def test_a_date_under_an_unknown_attribute_is_reported():
+    reports = []
+    memory = Memory.of(SimpleNamespace(text="Ruby likes tea", createdAt=AT), report=reports.append)
+    assert memory.date is None
+    assert [report.partition(": ")[0] for report in reports] == ["createdAt"]
 
 
 def test_metadata_within_a_payload():
@@ -238,15 +325,9 @@ def test_metadata_within_a_payload():
     hit = {"id": 1, "score": 0.8, "payload": {"page_content": "Ruby works at Zenith.", "metadata": inner}}
     memory = Memory.of(hit)
     assert (memory.occurred_start, memory.first_stage_score) == (Moment(2019), 0.8)
-    assert memory.metadata == inner
+    assert memory.metadata == {"store_key": "job", "occurred_start": "2019", "page": 3}
 
 
 def test_the_score_of_an_object_whose_metadata_is_an_object():
     hit = SimpleNamespace(properties={"text": "Ruby works"}, metadata=SimpleNamespace(distance=0.3, score=None))
     assert Memory.of(hit).first_stage_score == -0.3
-
-
-@pytest.mark.parametrize("entities", [None, 3])
-def test_entities_that_are_none_are_named(entities):
-    with pytest.raises(InputError, match="entities: expected a list of names"):
-        Memory("x", entities=entities)

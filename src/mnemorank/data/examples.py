@@ -118,7 +118,7 @@ def read_triplets(path: Path) -> Iterator[Triplet]:
         for side in ("positive", "negative"):
             if not isinstance(record.get(side), (dict, str)):
                 raise InputError(f"{where}: {side}: expected a memory, got {record.get(side)!r:.60}")
-            sides[side] = Memory.of(record[side], where=f"{where}: {side}")
+            sides[side] = Memory.of(record[side], path=side, location=where)
         group = _group(record, "group" if "group" in record else "matter", where)
         kind = optional_text(record, "kind", where)
         yield Triplet(text_of(record, "query", where), **sides, group=group, kind=kind)
@@ -220,7 +220,7 @@ def _candidate(item: object, where: str) -> Candidate:
     if not isinstance(item, dict):
         raise InputError(f"{where}: expected an object, got {type(item).__name__}")
     fields = {key: value for key, value in item.items() if key not in ("label", "weight")}
-    return Candidate(Memory.of(fields, where=where), label_of(item, where), _weight_of(item, where))
+    return Candidate(Memory.of(fields, location=where), label_of(item, where), _weight_of(item, where))
 
 
 def _weight_of(record: Mapping[str, Any], where: str) -> float:

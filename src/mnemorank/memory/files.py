@@ -1,4 +1,4 @@
-"""Memories from files: JSON Lines, a JSON array, or CSV; plain, .gz or .zst; `-` is standard input."""
+"""Load memories from files: JSON Lines, a JSON array, or CSV; plain, .gz or .zst; `-` is standard input."""
 
 from __future__ import annotations
 
@@ -13,41 +13,46 @@ from typing import Any
 
 from mnemorank._internal.jsonio import open_text, unreadable
 from mnemorank.errors import InputError
-from mnemorank.memory.memory import Memory, OnError, Report
+from mnemorank.memory.memory import Memory, OnError, Report, read_located
 
 logger = logging.getLogger(__name__)
+
+# The path of a record in a JSON array, its location in the file, and the record.
+_Located = tuple[str, str, Any]
 
 
 def load_memories(
     path: str | Path, *, field: str | None = None, on_error: OnError = "raise", report: Report = logger.warning
 ) -> list[Memory]:
-    """Read the memories of a file. The kind is told by the name's ending, else by the first character.
+    """Read the memories of a file. The format follows from the suffix, else from the first character.
 
-    :param field: the key or column that holds the text.
+    Errors have the location in the file, such as `memories.jsonl:12`, and the field.
+
+    :param field: the key or column of the text.
     :param on_error: `skip` reports bad dates and numbers instead of raising.
     """
     name = "standard input" if str(path) == "-" else str(path)
     if str(path) == "-" and isinstance(sys.stdin, io.TextIOWrapper):
-        sys.stdin.reconfigure(encoding="utf-8", errors="strict")  # not the terminal's encoding
+        sys.stdin.reconfigure(encoding="utf-8", errors="strict")  # whatever the terminal's encoding
     stream = sys.stdin if str(path) == "-" else open_text(Path(path))
     with stream:
         try:
             content = stream.read().removeprefix("\ufeff")
         except unreadable() as error:
-            raise InputError(f"cannot be read as UTF-8 text: {error}", field=name) from None
-    kind = _kind(str(path), content)
-    records = list(_READERS[kind](content, name))
-    if kind == "csv" and not records:
-        raise InputError("expected memories as JSON Lines, a JSON array or CSV with a header and rows", field=name)
-    return [Memory.of(value, field=field, where=where, on_error=on_error, report=report) for where, value in records]
+            raise InputError(f"not readable as UTF-8 text: {error}", location=name, code="unreadable") from None
+    file_format = _format(str(path), content)
+    records = list(_READERS[file_format](content, name))
+    if file_format == "csv" and not records:
+        raise InputError("expected JSON Lines, a JSON array or CSV with a header and rows", location=name)
+    return read_located(records, field=field, on_error=on_error, report=report)
 
 
-def _kind(path: str, content: str) -> str:
+def _format(path: str, content: str) -> str:
     for suffix in (".gz", ".zst"):
         path = path.removesuffix(suffix)
-    by_name = {".jsonl": "lines", ".ndjson": "lines", ".csv": "csv"}.get(Path(path).suffix)
-    if by_name:
-        return by_name
+    by_suffix = {".jsonl": "lines", ".ndjson": "lines", ".csv": "csv"}.get(Path(path).suffix)
+    if by_suffix:
+        return by_suffix
     first = content.lstrip()[:1]
     if first == "{" or (first == '"' and _is_json(content.lstrip().partition("\n")[0])):
         return "lines"
@@ -62,45 +67,44 @@ def _is_json(line: str) -> bool:
     return True
 
 
-def _lines(content: str, name: str) -> Iterator[tuple[str, Any]]:
+def _read_lines(content: str, name: str) -> Iterator[_Located]:
     for number, line in enumerate(content.split("\n"), 1):
-        if not line.strip():
-            continue
-        yield f"{name}:{number}", _parsed(line, name, number)
+        if line.strip():
+            yield "", f"{name}:{number}", _parse(line, name, number)
 
 
-def _array(content: str, name: str) -> Iterator[tuple[str, Any]]:
-    values = _parsed(content, name)
+def _read_array(content: str, name: str) -> Iterator[_Located]:
+    values = _parse(content, name)
     if not isinstance(values, list):
-        raise InputError(f"expected a JSON array of memories, got {type(values).__name__}", field=name)
-    yield from ((f"{name}: memory {index}", value) for index, value in enumerate(values))
+        raise InputError(f"expected a JSON array of memories, got {type(values).__name__}", location=name)
+    for index, value in enumerate(values):
+        yield f"memories.{index}", name, value
 
 
-def _parsed(text: str, name: str, line: int | None = None) -> Any:
-    """:param line: where the text stands in its file; None for a whole file."""
+def _parse(text: str, name: str, line: int | None = None) -> Any:
+    """:param line: the number of the line in its file; None for a whole file."""
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:
-        raise InputError(
-            f"{name}:{line or error.lineno}: not valid JSON: {error.msg} at column {error.colno}"
-        ) from None
+        location = f"{name}:{line or error.lineno}"
+        raise InputError(f"invalid JSON: {error.msg} at column {error.colno}", location=location) from None
     except (ValueError, RecursionError) as error:  # a number of thousands of digits, thousands of nested brackets
-        raise InputError(f"{name}:{line or 1}: not usable JSON: {error}") from None
+        raise InputError(f"unsupported JSON: {error}", location=f"{name}:{line or 1}") from None
 
 
-def _csv(content: str, name: str) -> Iterator[tuple[str, Any]]:
+def _read_csv(content: str, name: str) -> Iterator[_Located]:
     csv.field_size_limit(sys.maxsize)
     rows = csv.DictReader(io.StringIO(content, newline=""), strict=True)
     try:
         columns = list(rows.fieldnames or ())
         if len(set(columns)) < len(columns):
-            raise InputError(f"{name}:1: the header names a column twice: {', '.join(columns)}")
+            raise InputError(f"duplicate column in the header {', '.join(columns)}", location=f"{name}:1")
         for row in rows:
             if None in row or None in row.values():
-                raise InputError(f"{name}:{rows.line_num}: the row does not have the header's {len(columns)} columns")
-            yield f"{name}:{rows.line_num}", row
+                raise InputError(f"expected {len(columns)} columns, as in the header", location=f"{name}:{rows.line_num}")
+            yield "", f"{name}:{rows.line_num}", row
     except csv.Error as error:
-        raise InputError(f"{name}:{rows.line_num}: not valid CSV: {error}") from None
+        raise InputError(f"invalid CSV: {error}", location=f"{name}:{rows.line_num}") from None
 
 
-_READERS = {"lines": _lines, "array": _array, "csv": _csv}
+_READERS = {"lines": _read_lines, "array": _read_array, "csv": _read_csv}

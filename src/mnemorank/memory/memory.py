@@ -1,4 +1,4 @@
-"""Memory: one thing an agent remembers, read from a string, a dict or whatever a memory store gives."""
+"""Memory: one thing that an agent remembers, read from a string, a dict or the record of a memory store."""
 
 from __future__ import annotations
 
@@ -6,34 +6,36 @@ import logging
 import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from mnemorank._internal.validation import check_number
 from mnemorank.errors import InputError
 from mnemorank.memory.moment import Moment
 from mnemorank.memory.records import ALIASES as ALIASES
-from mnemorank.memory.records import as_mapping, as_pair, check_pool, check_text, fields_of
-from mnemorank.memory.values import DATES, Reader, as_id
+from mnemorank.memory.records import as_mapping, as_pair, check_pool, check_text, read_fields
+from mnemorank.memory.values import DATE_FIELDS, ValueReader, as_id
 from mnemorank.memory.values import OnError as OnError
 from mnemorank.memory.values import Report as Report
 
 logger = logging.getLogger(__name__)
 
-
-_NO_STATES = frozenset(("event", "episode", "episodic", "experience", "observation"))
+# Types of memories that record what happened or was concluded, not a fact that holds until it changes.
+_EPISODIC_TYPES = frozenset(("event", "episode", "episodic", "experience", "observation"))
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """One remembered fact, event, turn or session.
+    """A remembered fact, event, chat turn or session.
 
-    :param type: what kind of memory: `world` (enduring fact), `event`, `observation`, or a word of your own.
-    :param occurred_start: when it began to be true; with no `occurred_end` it is still true. Dates may be given as
-        whatever `Moment.parse` reads.
-    :param mentioned_at: when it was said or stored; used where it has no `occurred_*` dates.
-    :param proof_count: how many sources support it.
-    :param trust: how far its source is trusted, 0 to 1.
+    :param type: the kind of memory: `world` (a lasting fact), `event`, `observation`, or a word of your own.
+    :param occurred_start: when it became true; without `occurred_end` it still is. Dates are anything that
+        `Moment.parse` accepts.
+    :param mentioned_at: when it was said or stored; used if there are no `occurred_*` dates.
+    :param proof_count: the number of sources that support it.
+    :param trust: how far its source is trusted, from 0 to 1.
     :param first_stage_score: the retriever's score, on any scale; higher is better.
+    :param metadata: anything else. Supersession reads `key` (memories with the same key are about the same matter, and
+        the newest replaces the others), `supersedes` and `superseded_by` (ids).
     """
 
     text: str
@@ -54,14 +56,14 @@ class Memory:
     def __post_init__(self) -> None:
         if self.id is not None and not isinstance(self.id, str):
             object.__setattr__(self, "id", as_id(self.id))
-        for name in DATES:
+        for name in DATE_FIELDS:
             value = getattr(self, name)
             if value is None or isinstance(value, Moment):
                 continue
             try:
                 object.__setattr__(self, name, Moment.parse(value))
             except InputError as error:
-                raise InputError(f"{error}", field=name) from None
+                raise InputError(error.message, field=name) from None
         start, end = self.occurred_start, self.occurred_end
         if start and end and end.is_before(start):
             raise InputError(f"{end} is before occurred_start {start}", field="occurred_end")
@@ -81,12 +83,12 @@ class Memory:
 
     @property
     def date(self) -> Moment | None:
-        """The date that tells how recent the memory is: its start, else its end, else when it was mentioned."""
+        """The date that decides how recent the memory is: its start, else its end, else when it was mentioned."""
         return self.occurred_start or self.occurred_end or self.mentioned_at
 
     @property
     def begun(self) -> Moment | None:
-        """When it began to be true, or was said; None where only its end is known."""
+        """When it became true or was said; None if only its end is known."""
         return self.occurred_start or (self.mentioned_at if self.occurred_end is None else None)
 
     @property
@@ -99,12 +101,11 @@ class Memory:
 
     @property
     def is_state(self) -> bool:
-        """Whether it may be an enduring fact: of any type (`world`, a store's own `fact`, `preference` …) or none, but
-        for what happened or was concluded."""
-        return self.type is None or self.type.casefold() not in _NO_STATES
+        """Whether it may be a lasting fact: of no type, or of any that does not mean an episode or a conclusion."""
+        return self.type is None or self.type.casefold() not in _EPISODIC_TYPES
 
     def is_newer_than(self, other: Memory) -> bool:
-        """True only where both are dated and the dates do not overlap."""
+        """Whether both have dates, and this one's is later without overlap."""
         return self.date is not None and other.date is not None and other.date.is_before(self.date)
 
     @classmethod
@@ -113,41 +114,28 @@ class Memory:
         value: MemoryLike,
         *,
         field: str | None = None,
-        where: str = "memory",
+        path: str = "",
+        location: str | None = None,
         on_error: OnError = "raise",
         report: Report = logger.warning,
     ) -> Memory:
-        """Read a memory from whatever a caller has.
+        """Read a memory from a string, a dict, a row, a LangChain Document, a hit of a vector store, or
+        `(record, score)`.
 
-        What the record itself does not say is looked for in its `metadata` and `payload`: dates and score, or all
-        fields if the text is there too. A bad value there is reported, never an error.
+        Dates and score are also read from the record's `metadata` and `payload`, and all fields if the text is there,
+        too. A bad value there is reported, never raised.
 
-        :param value: a string, a dict, a row, a LangChain Document, a hit of a vector store, or `(record, score)`.
-        :param field: the key that holds the text, or a path such as `payload.text`; by default the first of text,
-            content, memory, page_content, document, fact that is present.
-        :param where: how errors name this record.
-        :param on_error: `raise` an InputError on a bad date, score or number, or `skip` the bad value and report it.
+        :param field: the key of the text, or a path such as `payload.text`; by default the first of text, content,
+            memory, page_content, document and fact that is present.
+        :param path: the dotted path of the record for errors, such as `memories.3`.
+        :param location: the file and line of the record for errors.
+        :param on_error: `raise` an InputError for a bad date, score or number, or `skip` the value and report it.
+        :param report: called with each warning.
         """
-        read = Reader(where, on_error, report)
-        # A result of another ranking has its memory.
-        made = value if isinstance(value, Memory) else getattr(value, "memory", None)
-        if isinstance(made, Memory):
-            return _checked(made, read)
-        if isinstance(value, str):
-            return cls(value)
-        if (pair := as_pair(value)) is not None:
-            record, name, score = pair
-            memory = cls.of(record, field=field, where=where, on_error=on_error, report=report)
-            return memory if score is None else memory.with_score(read.score(name, score))
-        if (found := as_mapping(value, field)) is not None:
-            return cls(**fields_of(found, field, read))
-        raise InputError(
-            f"{where}: expected a string, a dict, a Memory, a LangChain Document, a hit of a vector store or "
-            f"(record, score), got {type(value).__name__}; give its text, or a dict with `text` and what else is known"
-        )
+        return _read_memory(value, field, ValueReader(path, location, on_error, report))
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields that are set, as JSON values; `Memory.of` reads them back."""
+        """Return the fields that are set as JSON values; `Memory.of` reads them back."""
         record: dict[str, Any] = {}
         for name in FIELDS:
             value = getattr(self, name)
@@ -160,12 +148,98 @@ class Memory:
         return replace(self, first_stage_score=first_stage_score)
 
 
-# Any: rows, documents and hits are told by their attributes, whatever their class.
-MemoryLike: TypeAlias = str | Mapping[str, Any] | Memory | tuple[Any, float | None] | Any
+FIELDS = tuple(f.name for f in fields(Memory))
+
+
+class _Row(Protocol):
+    """A database row, such as sqlite3.Row."""
+
+    def keys(self) -> Iterable[str]: ...
+    def __getitem__(self, key: str, /) -> Any: ...
+
+
+class _HasText(Protocol):
+    @property
+    def text(self) -> Any: ...
+
+
+class _HasContent(Protocol):
+    @property
+    def content(self) -> Any: ...
+
+
+class _HasMemory(Protocol):
+    """A `Result` of another ranking, or an item of MemOS."""
+
+    @property
+    def memory(self) -> Any: ...
+
+
+class _HasFact(Protocol):
+    """An edge of Graphiti."""
+
+    @property
+    def fact(self) -> Any: ...
+
+
+class _HasPageContent(Protocol):
+    """A LangChain Document."""
+
+    @property
+    def page_content(self) -> str: ...
+
+
+class _HasPayload(Protocol):
+    """A point of Qdrant."""
+
+    @property
+    def payload(self) -> Any: ...
+
+
+class _HasProperties(Protocol):
+    """An object of Weaviate."""
+
+    @property
+    def properties(self) -> Any: ...
+
+
+class _HasMetadata(Protocol):
+    """A match of Pinecone."""
+
+    @property
+    def metadata(self) -> Any: ...
+
+
+class _HasValue(Protocol):
+    """An item of LangGraph's store."""
+
+    @property
+    def value(self) -> Any: ...
+
+
+MemoryRecord: TypeAlias = (
+    str
+    | Mapping[str, Any]
+    | Memory
+    | _Row
+    | _HasText
+    | _HasContent
+    | _HasMemory
+    | _HasFact
+    | _HasPageContent
+    | _HasPayload
+    | _HasProperties
+    | _HasMetadata
+    | _HasValue
+)
+"""What a memory can be read from."""
+
+MemoryLike: TypeAlias = MemoryRecord | tuple[MemoryRecord, float | None]
+"""A record, or a record with its first-stage score."""
 
 
 def as_pool(values: Iterable[MemoryLike]) -> tuple[MemoryLike, ...]:
-    """The values as a tuple; a single memory or something that is no collection is an error."""
+    """Return the memories as a tuple; a single memory is an InputError."""
     check_pool(values)
     return tuple(values)
 
@@ -177,22 +251,50 @@ def read_memories(
     on_error: OnError = "raise",
     report: Report = logger.warning,
 ) -> list[Memory]:
-    """`Memory.of` for a whole pool; errors name the position."""
+    """Read a pool of memories as `Memory.of` does; errors name the field, such as `memories.3.occurred_start`."""
     if on_error not in ("raise", "skip"):
         raise InputError(f"expected 'raise' or 'skip', got {on_error!r}", field="on_error")
+    located = ((f"memories.{index}", None, value) for index, value in enumerate(as_pool(values)))
+    return read_located(located, field=field, on_error=on_error, report=report)
+
+
+def read_located(
+    values: Iterable[tuple[str, str | None, MemoryLike]],
+    *,
+    field: str | None,
+    on_error: OnError,
+    report: Report,
+) -> list[Memory]:
+    """Read memories, each with its path and its location in a file for errors."""
+    reported_once: set[str] = set()
     return [
-        Memory.of(value, field=field, where=f"memory {index}", on_error=on_error, report=report)
-        for index, value in enumerate(as_pool(values))
+        _read_memory(value, field, ValueReader(path, location, on_error, report, reported_once))
+        for path, location, value in values
     ]
 
 
-def _checked(memory: Memory, read: Reader) -> Memory:
-    """A record that the caller made: its text must be one, and its score a number."""
-    check_text(memory.text, read.where, "text")
+def _read_memory(value: Any, text_field: str | None, reader: ValueReader) -> Memory:
+    memory = value if isinstance(value, Memory) else getattr(value, "memory", None)
+    if isinstance(memory, Memory):
+        return _check_memory(memory, reader)
+    if isinstance(value, str):
+        return Memory(value)
+    if (pair := as_pair(value)) is not None:
+        record, name, score = pair
+        memory = _read_memory(record, text_field, reader)
+        return memory if score is None else memory.with_score(reader.score(name, score))
+    if (record := as_mapping(value, text_field)) is not None:
+        return Memory(**read_fields(record, text_field, reader, is_dict=isinstance(value, Mapping)))
+    raise reader.error(
+        "expected a string, a dict, a Memory, a LangChain Document, a hit of a vector store or (record, score), got "
+        f"{type(value).__name__}; pass its text, or a dict with `text` and other fields"
+    )
+
+
+def _check_memory(memory: Memory, reader: ValueReader) -> Memory:
+    """Check what the constructor does not: the text, and that the score is finite."""
+    check_text(memory.text, "text", reader)
     score = memory.first_stage_score
     if score is None or (isinstance(score, float) and math.isfinite(score)):
         return memory
-    return memory.with_score(read.score("first_stage_score", score))
-
-
-FIELDS = tuple(f.name for f in fields(Memory))
+    return memory.with_score(reader.score("first_stage_score", score))

@@ -1,13 +1,16 @@
-"""Records of other stores: dicts, rows, documents and hits, read as the fields of a Memory."""
+"""Read the records of memory stores (dicts, rows, documents, hits) as the fields of a Memory."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from datetime import date
+from functools import lru_cache
 from typing import Any
 
 from mnemorank.errors import InputError
-from mnemorank.memory.values import DATES, Reader, is_missing, is_number
+from mnemorank.memory.values import DATE_FIELDS, ValueReader, as_id, is_missing, is_number
 
 # The names that memory stores give to our fields, in order of preference.
 ALIASES: Mapping[str, tuple[str, ...]] = {
@@ -16,8 +19,8 @@ ALIASES: Mapping[str, tuple[str, ...]] = {
     "type": ("type", "fact_type", "memory_type"),
     "context": ("context",),
     "occurred_start": ("occurred_start", "valid_from", "valid_at", "start_date"),
-    "occurred_end": ("occurred_end", "valid_to", "invalid_at", "end_date"),
-    "mentioned_at": ("mentioned_at", "created_at", "timestamp", "date"),
+    "occurred_end": ("occurred_end", "valid_to", "valid_until", "invalid_at", "end_date"),
+    "mentioned_at": ("mentioned_at", "created_at", "timestamp", "date", "updated_at"),
     "speaker": ("speaker", "role"),
     "entities": ("entities",),
     "confidence": ("confidence",),
@@ -25,27 +28,40 @@ ALIASES: Mapping[str, tuple[str, ...]] = {
     "trust": ("trust",),
     "first_stage_score": ("first_stage_score", "score", "similarity", "_score"),
 }
-# Lower is better: read as minus the score where a record has no score.
+# Lower is better: negated and used as the score of a record that has none.
 DISTANCES = ("distance", "_distance")
-# Where a hit keeps the record that was found. The first two are always looked into, the others only for the text.
-HOLDERS = ("metadata", "payload", "_source", "properties", "entity", "fields")
+# Where a hit keeps the stored record: Pinecone, Qdrant, Elasticsearch, Weaviate, Milvus, Redis, LangGraph.
+HOLDERS = ("metadata", "payload", "_source", "properties", "entity", "fields", "value")
+# Read even if the text is elsewhere; the other holders are read only if they have the text.
 _ALWAYS_READ = HOLDERS[:2]
-# What is read of a holder that does not hold the text: what retrieval libraries put into a document's `metadata`.
-_BESIDE_THE_TEXT = (*DATES, "first_stage_score")
-# What supersession reads of a memory's metadata.
-_MATTERS = ("key", "supersedes", "superseded_by")
-_SCORES = (*ALIASES["first_stage_score"], *DISTANCES)
-_ATTRIBUTES = (*(name for names in ALIASES.values() for name in names), *DISTANCES, *_MATTERS)
-# Where clients keep the list of hits in their answer.
-_ANSWERS = ("results", "matches", "points", "hits", "memories")
-_FROM_CHROMA = (
-    'make records of them: [{"id": i, "text": t, "metadata": m, "distance": d} for i, t, m, d in '
+# What is read from a holder without the text: what retrieval libraries add to a document's metadata.
+_METADATA_FIELDS = (*DATE_FIELDS, "first_stage_score")
+# LangGraph's own examples store {"data": text}.
+_VALUE_TEXT_NAMES = (*ALIASES["text"], "data")
+_DATE_NAMES = tuple(name for field in DATE_FIELDS for name in ALIASES[field])
+_SCORE_NAMES = (*ALIASES["first_stage_score"], *DISTANCES)
+_ATTRIBUTES = (
+    *(name for names in ALIASES.values() for name in names),
+    *DISTANCES,
+    "key",
+    "namespace",
+    "supersedes",
+    "superseded_by",
+)
+# The last word of a name that probably holds a date.
+_DATE_WORDS = frozenset("at created date datetime day modified since time timestamp until updated when".split())
+_NAME_WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
+_DATE_LIKE_TEXT = re.compile(r"\d{4}|\d[/.:-]\d")
+# Where clients keep the hits in their response.
+_RESPONSE_LISTS = ("results", "matches", "points", "hits", "memories")
+_CHROMA_RECORDS = (
+    '[{"id": i, "text": t, "metadata": m, "distance": d} for i, t, m, d in '
     'zip(*(found[name][0] for name in ("ids", "documents", "metadatas", "distances")))]'
 )
 
 
 def as_mapping(value: object, text_field: str | None = None) -> Mapping[str, Any] | None:
-    """A dict, a row, a LangChain Document or an object with a hit's attributes as a dict; None for anything else."""
+    """Return a dict, a row, a LangChain Document or a hit object as a dict; None for anything else."""
     if isinstance(value, Mapping):
         return value
     if isinstance(value, (str, bytes, type)):
@@ -56,15 +72,16 @@ def as_mapping(value: object, text_field: str | None = None) -> Mapping[str, Any
         return _attributes(value, ("id", "page_content"))
     if hasattr(value, "keys") and hasattr(value, "__getitem__"):
         return {key: value[key] for key in list(value.keys())}
-    own = () if text_field is None else (text_field.partition(".")[0],)
-    stated = _attributes(value, (*_ATTRIBUTES, *own))
-    return stated if any(name in stated for name in (*ALIASES["text"], *HOLDERS, *own)) else None
+    named = () if text_field is None else (text_field.partition(".")[0],)
+    unknown_dates = [name for name in getattr(value, "__dict__", ()) if _is_date_name(name)]
+    attributes = _attributes(value, (*_ATTRIBUTES, *unknown_dates, *named))
+    return attributes if any(name in attributes for name in (*ALIASES["text"], *HOLDERS, *named)) else None
 
 
 def as_pair(value: object) -> tuple[Any, str, Any] | None:
-    """The parts of `(record, score)`: the record, what the number is called, and the number; None if it is no pair.
+    """Split `(record, score)` into the record, the name of the score and the score; None for anything else.
 
-    A row of an object and its distance is one too, and the distance is negated.
+    A named tuple of an object and its distance counts, too; the distance is negated.
     """
     if not isinstance(value, tuple) or len(value) != 2 or not (value[1] is None or is_number(value[1])):
         return None
@@ -78,109 +95,159 @@ def as_pair(value: object) -> tuple[Any, str, Any] | None:
 
 
 def check_pool(values: object) -> None:
-    """An error that says what to hand in instead, where this is no collection of memories."""
+    """Raise an InputError that says what to pass instead if this is not a collection of memories."""
     if isinstance(values, (list, tuple)):
         return
-    parts = {name: _part(values, name) for name in ("ids", "documents", "columns", "page_content", *_ANSWERS)}
-    answer = next((name for name in _ANSWERS if isinstance(parts[name], list)), None)
+    parts = {name: _part(values, name) for name in ("ids", "documents", "columns", "page_content", *_RESPONSE_LISTS)}
+    response_list = next((name for name in _RESPONSE_LISTS if isinstance(parts[name], list)), None)
     kind = type(values).__name__
     if isinstance(parts["ids"], list) and parts["documents"] is not None:
-        found = "columns, as Chroma gives them; " + _FROM_CHROMA
-    elif answer is not None:
-        found = f"{kind}; hand in its `{answer}`"
+        got = f"the columns of a Chroma result; pass {_CHROMA_RECORDS}"
+    elif response_list is not None:
+        got = f"{kind}; pass its `{response_list}`"
     elif parts["columns"] is not None and not callable(parts["columns"]):
-        found = f"{kind}; hand in its rows, such as table.to_dict('records')"
+        got = f"{kind}; pass its rows, such as table.to_dict('records')"
     elif isinstance(values, (str, Mapping)) or parts["page_content"] is not None:
-        found = f"a single {kind}"
+        got = f"a single {kind}"
     elif isinstance(values, Iterable):
         return
     else:
-        found = kind
-    raise InputError(f"expected a list of memories, got {found}", field="memories")
+        got = kind
+    raise InputError(f"expected a list of memories, got {got}", field="memories")
 
 
 def _part(values: object, name: str) -> Any:
     return values.get(name) if isinstance(values, Mapping) else getattr(values, name, None)
 
 
-def fields_of(record: Mapping[str, Any], text_field: str | None, read: Reader) -> dict[str, Any]:
-    """The arguments of a Memory.
+def read_fields(
+    record: Mapping[str, Any], text_field: str | None, reader: ValueReader, *, is_dict: bool
+) -> dict[str, Any]:
+    """Return the arguments of a Memory.
 
-    What only `metadata` or another holder says is read from there, where a bad value is reported and never an error.
+    Bad values in `metadata` and other holders are reported and never raised: they may mean something else there.
 
-    :param text_field: the key that holds the text, or a path such as `payload.text`.
+    :param text_field: the key of the text, or a path such as `payload.text`.
+    :param is_dict: the caller passed a dict, not a row or an object that was turned into one.
     """
-    path = _text_path(record, text_field, read.where)
-    home = path[:-1]
+    path = _text_path(record, text_field, reader)
+    home = path[:-1]  # what holds the text; empty if it is the record itself
     fields: dict[str, Any] = {}
-    rest: dict[str, Any] = {}
-    used = _read(record, "", None if home else path[-1], True, read, fields)
-    lenient = replace(read, on_error="skip")
-    is_stated = {"occurred_start", "occurred_end"} <= fields.keys()
+    metadata: dict[str, Any] = {}
+    names: dict[str, str] = {}  # the dotted name of each entry of the metadata
+    used = _read_mapping(record, "", None if home else path[-1], True, reader, fields)
+    lenient = replace(reader, on_error="skip")
+    is_range_of_record = {"occurred_start", "occurred_end"} <= fields.keys()
     holders = [(name,) for name in _ALWAYS_READ if isinstance(record.get(name), Mapping)]
-    # LangChain's own stores keep a document's metadata within the payload that holds its text.
+    # LangChain's vector stores put the metadata of a document into the payload that holds its text.
     nested = (*home, "metadata") if len(home) == 1 and isinstance(_at(record, (*home, "metadata")), Mapping) else None
     for place in dict.fromkeys([home, *([nested] if nested else []), *holders] if home else holders):
         inner = _at(record, place)
         is_home = place == home
-        taken = _read(inner, ".".join(place) + ".", path[-1] if is_home else None, is_home, lenient, fields)
+        prefix = ".".join(place) + "."
+        taken = _read_mapping(inner, prefix, path[-1] if is_home else None, is_home, lenient, fields)
         if len(place) == 1 or place == nested:
             used.add(place[0])
-            taken = taken if is_home else set()
-            rest.update((key, value) for key, value in inner.items() if key not in taken and (*place, key) != nested)
+            for key, value in inner.items():
+                if (not is_home or key not in taken) and (*place, key) != nested:
+                    metadata[key] = value
+                    names[key] = f"{prefix}{key}"
     used.update(name for name in _ALWAYS_READ if record.get(name) is None)
-    rest.update((key, value) for key, value in record.items() if key not in used)
-    _check_range(fields, read if is_stated else lenient)
-    return {**fields, "text": _at(record, path), "metadata": rest}
+    own = {key: value for key, value in record.items() if key not in used}
+    metadata.update(own)
+    names.update((key, str(key)) for key in own)
+    _check_range(fields, reader if is_range_of_record else lenient)
+    if not any(name in fields for name in DATE_FIELDS):
+        _warn_of_unread_dates(metadata, names, reader)
+    if not (is_dict and path == ("text",)):
+        _rename_store_key(record, fields, metadata)
+    return {**fields, "text": _at(record, path), "metadata": metadata}
 
 
-def _read(
-    values: Mapping[str, Any], prefix: str, text_key: str | None, is_record: bool, read: Reader, fields: dict[str, Any]
+def _rename_store_key(record: Mapping[str, Any], fields: dict[str, Any], metadata: dict[str, Any]) -> None:
+    """Keep the `key` of another store's record away from supersession, where it means "same matter".
+
+    LangGraph's key is an id within a namespace, that of MemOS a title.
+    """
+    if "key" not in metadata:
+        return
+    key = metadata.pop("key")
+    namespace = record.get("namespace")
+    if isinstance(namespace, (list, tuple)) and "key" in record and fields.get("id") is None:
+        fields["id"] = "/".join(as_id(part) for part in (*namespace, key))
+    else:
+        metadata.setdefault("store_key", key)
+
+
+def _read_mapping(
+    values: Mapping[str, Any],
+    prefix: str,
+    text_key: str | None,
+    is_record: bool,
+    reader: ValueReader,
+    fields: dict[str, Any],
 ) -> set[str]:
     """Add the fields that are not known yet; return the keys that were used.
 
-    :param prefix: how errors name the mapping.
-    :param text_key: the field that serves as the text is not also another field.
-    :param is_record: all fields are the memory's, and one that cannot be read counts as given.
+    :param prefix: what errors put before the names of the mapping.
+    :param text_key: the key of the text, which is no other field at the same time.
+    :param is_record: read all fields rather than dates and score only, and let a bad value hide later ones.
     """
     used = {text_key} if text_key is not None else set()
-    for name in ALIASES if is_record else _BESIDE_THE_TEXT:
-        source = _first_present(values, ALIASES[name])
-        if source is None or source == text_key or name == "text" or name in fields:
+    for field in ALIASES if is_record else _METADATA_FIELDS:
+        name = _first_present(values, ALIASES[field])
+        if name is None or name == text_key or field == "text" or field in fields:
             continue
-        value = read.value(name, prefix + source if prefix else _as_written(name, source), values[source])
-        if name != "confidence" or value is not None:
-            used.add(source)
-        if value is not None or (is_record and not is_missing(values[source])):
-            fields[name] = value
-    source = _first_present(values, DISTANCES)
-    if source is not None and not prefix and "first_stage_score" not in fields:
-        used.add(source)
-        distance = read.score(source, values[source])
+        value = reader.value(field, prefix + name, values[name])
+        if field != "confidence" or value is not None:
+            used.add(name)
+        if value is not None or (is_record and not is_missing(values[name])):
+            fields[field] = value
+    name = _first_present(values, DISTANCES)
+    if name is not None and not prefix and "first_stage_score" not in fields:
+        used.add(name)
+        distance = reader.score(name, values[name])
         if distance is not None:
             fields["first_stage_score"] = -distance
     return used
 
 
-def _text_path(record: Mapping[str, Any], text_field: str | None, where: str) -> tuple[str, ...]:
-    """Where the text stands: in the record, in a holder, or where the caller says."""
-    names = ALIASES["text"] if text_field is None else (text_field,)
+def _text_path(record: Mapping[str, Any], text_field: str | None, reader: ValueReader) -> tuple[str, ...]:
+    """Find the text: in the record, in a holder, or where the caller says."""
     places: list[tuple[str, ...]] = [(), *((name,) for name in HOLDERS if isinstance(record.get(name), Mapping))]
-    found = [(*place, key) for place in places if (key := _first_present(_at(record, place), names)) is not None]
+    if isinstance(_at(record, ("value", "content")), Mapping):  # LangMem: {"kind": ..., "content": {"content": ...}}
+        places[places.index(("value",))] = ("value", "content")
+    paths = []
+    for place in places:
+        names = (text_field,) if text_field is not None else ALIASES["text"]
+        if place[:1] == ("value",) and text_field is None:
+            names = _VALUE_TEXT_NAMES
+        values = _at(record, place)
+        key = next((name for name in names if values.get(name) is not None), None)
+        key = key if key is not None else next((name for name in names if name in values), None)
+        paths += [(*place, key)] if key is not None else []
     if text_field is not None:
-        found.append(tuple(text_field.split(".")))
-    found = [path for path in found if path[-1] in (_at(record, path[:-1]) or ())]
-    path = next((path for path in found if _at(record, path) is not None), found[0] if found else None)
+        paths.append(tuple(text_field.split(".")))
+    paths = [path for path in paths if path[-1] in (_at(record, path[:-1]) or ())]
+    path = next((path for path in paths if _at(record, path) is not None), paths[0] if paths else None)
     if path is None:
-        shown = [".".join((*place, str(key))) for place in places for key in _at(record, place) if (key,) not in places]
-        wanted = f"the field {text_field!r}" if text_field else "a text: one of " + ", ".join(ALIASES["text"])
-        raise InputError(f"{where}: expected {wanted}; the record has {', '.join(shown) or 'no fields'}")
-    check_text(_at(record, path), where, ".".join(path))
+        keys = [".".join((*place, str(key))) for place in places for key in _at(record, place) if (key,) not in places]
+        expected = f"the field {text_field!r}" if text_field else "one of the fields " + ", ".join(ALIASES["text"])
+        raise reader.error(f"expected {expected}; the record has {', '.join(keys) or 'no fields'}", code="missing")
+    check_text(_at(record, path), ".".join(path), reader)
     return path
 
 
+def check_text(text: object, name: str, reader: ValueReader) -> None:
+    if isinstance(text, str):
+        return
+    got = "null" if text is None else type(text).__name__
+    hint = f'; name the field of the text, such as field="{name}.text"' if isinstance(text, Mapping) else ""
+    raise reader.error(f"expected a string, got {got}{hint}", name)
+
+
 def _at(record: Mapping[str, Any], path: Sequence[str]) -> Any:
-    """What stands at a path; None where there is nothing, or no dict on the way."""
+    """Return the value at a path, None if there is none."""
     value: Any = record
     for key in path:
         value = value.get(key) if isinstance(value, Mapping) else None
@@ -188,41 +255,68 @@ def _at(record: Mapping[str, Any], path: Sequence[str]) -> Any:
 
 
 def _attributes(value: object, names: Iterable[str]) -> dict[str, Any]:
-    """The attributes that are set, and the holders among them that are dicts; of a `metadata` that is an object, as
-    Weaviate has it, the score."""
+    """Return the attributes that are set, and the holders that are dicts.
+
+    A `metadata` that is an object (Weaviate, MemOS) gives its dates and score.
+    """
     holders = {name: getattr(value, name, None) for name in HOLDERS}
-    about = holders["metadata"]
-    told = {} if about is None or isinstance(about, Mapping) else {n: getattr(about, n, None) for n in _SCORES}
-    stated = {**told, **{name: own for name in names if (own := getattr(value, name, None)) is not None}}
-    stated = {name: each for name, each in stated.items() if each is not None and not callable(each)}
-    return {**stated, **{name: each for name, each in holders.items() if isinstance(each, Mapping)}}
+    attributes: dict[str, Any] = {}
+    if holders["metadata"] is not None and not isinstance(holders["metadata"], Mapping):
+        for name in (*_DATE_NAMES, *_SCORE_NAMES):
+            attributes[name] = getattr(holders["metadata"], name, None)
+    for name in names:
+        own = getattr(value, name, None)
+        if own is not None:
+            attributes[name] = own
+    attributes = {name: each for name, each in attributes.items() if each is not None and not callable(each)}
+    return {**attributes, **{name: each for name, each in holders.items() if isinstance(each, Mapping)}}
 
 
-def _as_written(name: str, source: str) -> str:
-    """How an error calls a field: by our name, and by the caller's where that is another."""
-    return name if source == name else f"{source} ({name})"
-
-
-def _check_range(fields: dict[str, Any], read: Reader) -> None:
-    """A range with a bad half is no range: half of it would say `ongoing` of something that ended."""
+def _check_range(fields: dict[str, Any], reader: ValueReader) -> None:
+    """Drop both dates of a range if one is bad: a start alone would say that the fact still holds."""
     names = ("occurred_start", "occurred_end")
     start, end = (fields.get(name) for name in names)
-    is_turned = start and end and end.is_before(start)
-    if is_turned:
-        read.problem(f"occurred_end: {end} is before occurred_start {start}")
-    if is_turned or any(name in fields and fields[name] is None for name in names):
+    is_reversed = start and end and end.is_before(start)
+    if is_reversed:
+        reader.problem("occurred_end", f"{end} is before occurred_start {start}")
+    if is_reversed or any(name in fields and fields[name] is None for name in names):
         fields.update(dict.fromkeys(names))
 
 
 def _first_present(record: Mapping[str, Any], keys: Iterable[str]) -> str | None:
-    return next(
-        (key for key in keys if record.get(key) is not None), next((key for key in keys if key in record), None)
-    )
+    present = [key for key in keys if key in record]
+    return next((key for key in present if not is_missing(record[key])), present[0] if present else None)
 
 
-def check_text(text: object, where: str, key: str) -> None:
-    if isinstance(text, str):
-        return
-    shown = "nothing (null)" if text is None else type(text).__name__
-    way_out = f'; say where the text is, such as field="{key}.text"' if isinstance(text, Mapping) else ""
-    raise InputError(f"{where}: {key}: expected a string, got {shown}{way_out}")
+def _warn_of_unread_dates(metadata: Mapping[str, Any], names: Mapping[str, str], reader: ValueReader) -> None:
+    """Report what looks like the date of a memory without one, once per name and pool."""
+    for key, value in metadata.items():
+        for name, inner in _date_candidates(key, names[key], value):
+            reader.warn_once(
+                name,
+                f"looks like a date ({inner!s:.40}) but is not used; rename it to occurred_start, occurred_end or "
+                "mentioned_at",
+            )
+
+
+def _date_candidates(key: object, name: str, value: object) -> Iterator[tuple[str, object]]:
+    if key in HOLDERS and isinstance(value, Mapping):
+        for inner_key, inner in value.items():
+            if (inner_key in _DATE_NAMES or _is_date_name(inner_key)) and _is_date_like(inner):
+                yield f"{name}.{inner_key}", inner
+    elif key not in _DATE_NAMES and _is_date_name(key) and _is_date_like(value):
+        yield name, value
+
+
+@lru_cache(maxsize=4096)
+def _is_date_name(name: object) -> bool:
+    words = _NAME_WORD.findall(name) if isinstance(name, str) else []
+    return bool(words) and words[-1].casefold() in _DATE_WORDS
+
+
+def _is_date_like(value: object) -> bool:
+    if isinstance(value, str):
+        return len(value) <= 40 and _DATE_LIKE_TEXT.search(value) is not None
+    if is_number(value):
+        return bool(value >= 1e8)  # type: ignore[operator]
+    return isinstance(value, date) or type(value).__name__ == "datetime64"

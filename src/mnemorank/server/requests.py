@@ -103,7 +103,7 @@ def _check_id(memory: dict[str, Any], records: _Records, position: int, text_fie
     if not long:
         return
     # Only reading the memory tells whether it is the id: it may be the text, or something else of its metadata.
-    read = Memory.of(memory, field=text_field, where=f"memory {position}", on_error="skip", report=lambda _: None)
+    read = Memory.of(memory, field=text_field, path=f"memories.{position}", on_error="skip", report=lambda _: None)
     if read.id in long:
         field = ".".join(("memories", str(position), *long[read.id]))
         message = f"{field}: has {len(read.id)} characters, more than the {LONGEST_NAME} of an id"
