@@ -78,10 +78,10 @@ def test_an_error_names_the_columns_of_a_file_without_text(tmp_path):
 
 
 def test_files_that_cannot_be_read(tmp_path):
-    with pytest.raises(InputError, match="none.jsonl"):
+    with pytest.raises(InputError, match=r"none\.jsonl"):
         load_memories(tmp_path / "none.jsonl")
     (tmp_path / "b.jsonl").write_bytes(b"\xff\xfe\xfa")
-    with pytest.raises(InputError, match="b.jsonl"):
+    with pytest.raises(InputError, match=r"b\.jsonl"):
         load_memories(tmp_path / "b.jsonl")
 
 

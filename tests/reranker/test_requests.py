@@ -27,9 +27,9 @@ from tests.helpers.requests import POOL, QUERY
         ({"as_of": "2024-99"}, "as_of"),
         ({"time_range": ("2024", "2023")}, "time_range"),
         ({"time_range": "2024"}, "time_range"),
-        ({"memories": [None]}, "memory 0"),
+        ({"memories": [None]}, "memories.0"),
         ({"memories": "text"}, "memories"),
-        ({"memories": [{"text": "a"}, {"text": 3}]}, "memory 1"),
+        ({"memories": [{"text": "a"}, {"text": 3}]}, "memories.1.text"),
         ({"on_error": "ignore"}, "on_error"),
     ],
 )
@@ -71,7 +71,7 @@ def test_options_of_another_kind_are_named(reranker):
 
 
 def test_records_of_the_callers_own_making_are_checked(reranker):
-    with pytest.raises(InputError, match="memory 0: text"):
+    with pytest.raises(InputError, match=r"memories\.0\.text"):
         reranker.rerank(QUERY, [Memory(None)])
     scores = [1.0, float("nan"), 3.0, float("inf")]
     ranking = reranker.rerank(QUERY, [Memory("cat", first_stage_score=s) for s in scores], options=Options(limit=1))

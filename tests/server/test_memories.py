@@ -140,7 +140,7 @@ def test_the_shape_to_the_letter(client):
     ("change", "field", "words"),
     [
         ({"memories": [{"text": "a"}, {"text": "b", "occurred_start": "Tuesday"}]}, "memories.1.occurred_start", ""),
-        ({"memories": [{"title": "a"}]}, "memories.0", "expected a text"),
+        ({"memories": [{"title": "a"}]}, "memories.0", "expected one of the fields"),
         ({"memories": [1]}, "memories.0", "expected a string or an object"),
         ({"now": "soon"}, "now", ""),
         ({"time_range": ["2024"]}, "time_range", ""),

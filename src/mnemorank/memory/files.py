@@ -101,7 +101,9 @@ def _read_csv(content: str, name: str) -> Iterator[_Located]:
             raise InputError(f"duplicate column in the header {', '.join(columns)}", location=f"{name}:1")
         for row in rows:
             if None in row or None in row.values():
-                raise InputError(f"expected {len(columns)} columns, as in the header", location=f"{name}:{rows.line_num}")
+                raise InputError(
+                    f"expected {len(columns)} columns, as in the header", location=f"{name}:{rows.line_num}"
+                )
             yield "", f"{name}:{rows.line_num}", row
     except csv.Error as error:
         raise InputError(f"invalid CSV: {error}", location=f"{name}:{rows.line_num}") from None

@@ -100,7 +100,7 @@ def as_problem(error: Exception) -> Problem:
         problem.headers = error.headers
         return problem
     if isinstance(error, InputError):
-        return Problem(422, "invalid", str(error), field=_field(str(error)))
+        return Problem(422, "invalid", str(error), field=error.field or _field(str(error)))
     if isinstance(error, OverloadedError):
         return Problem(429, "overloaded", str(error), retry_after=error.retry_after)
     if isinstance(error, DeadlineError):
