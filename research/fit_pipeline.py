@@ -33,8 +33,10 @@ from mnemorank.evaluation.metrics import Judged, expected_calibration_error, mea
 from mnemorank.memory.moment import Moment
 from mnemorank.model.model import Scored
 from mnemorank.ranking.calibration import fit_platt
-from mnemorank.ranking.factors import Fusion, evidence
-from mnemorank.ranking.pipeline import FirstRanking, Pipeline, Times, first_stage_weight
+from mnemorank.ranking.factors import evidence
+from mnemorank.ranking.first_stage import FirstStageRanking, first_stage_weight
+from mnemorank.ranking.pipeline import Pipeline
+from mnemorank.ranking.stage import Times
 from mnemorank.ranking.stages.rescoring import look_closer
 
 WEIGHTS = (0.0, 0.3, 0.6, 1.0, 1.5, 2.5, 4.0)
@@ -44,7 +46,7 @@ ASKED_TIMES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0)
 CLOSER = (0.0, 0.3, 0.5, 0.6, 0.7, 0.8)
 THRESHOLDS = (0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5)
 # Every leader is looked at closely, whatever the manifest says of it.
-LOOKING = Options(fusion=Fusion(closer_weight=1.0))
+LOOKING = Options(weights={"rescoring": 1.0})
 # From so many terms of the query on, BM25 counts less: RealMem's turns gain by it, all other sets are indifferent.
 LONG_QUERY = 8
 # Pairs drawn from each set for the calibration, so that each counts alike.
@@ -65,7 +67,7 @@ class Case:
     now: Moment
     relevant: NDArray[np.bool_]
     scored: Scored
-    first_stage: FirstRanking
+    first_stage: FirstStageRanking
     unanswered: Scored
 
 
@@ -99,11 +101,11 @@ def read_cases(model: Model, task: str, path: Path, limit: int | None) -> Iterat
         order = neutral_order(example)
         pool = [example.candidates[i].memory for i in order]
         relevant = Judged.of(example).relevant[order]
-        first_stage = FirstRanking.of(example.query, pool, "auto")
+        first_stage = FirstStageRanking.of(example.query, pool, "auto")
         query = example.query
         now = Question(example.id, query, pool, example.query_time).now
         scored = model.score(query, pool)
-        stage = Pipeline(query, pool, LOOKING, Times.read(now, None, None), first_stage, model)
+        stage = Pipeline(query, pool, LOOKING, Times.parse(now, None, None), first_stage, model)
         unanswered = replace(scored, raw=np.where(relevant, np.nan, scored.raw))
         both = [looked_at(each, stage, model) for each in (scored, unanswered)]
         yield Case(query, pool, now, relevant, both[0], first_stage, both[1])
@@ -121,7 +123,7 @@ def figure(cases: Sequence[Case], manifest: Manifest, name: str) -> float:
         if not case.relevant.any():
             continue
         scored = replace(case.scored, manifest=manifest)
-        times = Times.read(case.now, None, None)
+        times = Times.parse(case.now, None, None)
         stage = Pipeline(case.query, case.pool, Options(), times, case.first_stage, Given(manifest))  # type: ignore[arg-type]
         ranking = stage.rank(scored, None, None, False, (), ())
         judged.append(Judged(case.relevant.astype(np.float64), case.relevant))

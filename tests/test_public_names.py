@@ -8,7 +8,6 @@ def test_the_public_names_are_these():
     assert sorted(mnemorank.__all__) == [
         "ArtifactError",
         "Failover",
-        "Fusion",
         "InputError",
         "Memory",
         "MissingExtraError",
@@ -22,9 +21,11 @@ def test_the_public_names_are_these():
         "Result",
         "Score",
         "ScorerError",
-        "Selection",
         "__version__",
-        "format_memory",
+        "ConflictError",
+        "NotFoundError",
+        "ProbeWarning",
+        "QueryTooLongError",
     ]
 
 

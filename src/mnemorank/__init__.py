@@ -1,37 +1,59 @@
 """mnemorank: the reranker for agent memory."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from mnemorank._version import __version__
-from mnemorank.artifact.formats import format_memory
-from mnemorank.errors import ArtifactError, InputError, MissingExtraError, MnemorankError, ScorerError
+from mnemorank.errors import (
+    ArtifactError,
+    ConflictError,
+    InputError,
+    MissingExtraError,
+    MnemorankError,
+    NotFoundError,
+    ProbeWarning,
+    QueryTooLongError,
+    ScorerError,
+)
 from mnemorank.memory.memory import Memory
 from mnemorank.memory.moment import Moment
 from mnemorank.model.failover import Failover
 from mnemorank.model.model import Model
 from mnemorank.options import Options
-from mnemorank.ranking.factors import Fusion
-from mnemorank.ranking.selection import Selection
 from mnemorank.reranker import Reranker
 from mnemorank.results import Ranking, Result, Score
-from mnemorank.service import RerankerService
+
+if TYPE_CHECKING:
+    from mnemorank.service import RerankerService
 
 __all__ = [
     "ArtifactError",
+    "ConflictError",
     "Failover",
-    "Fusion",
     "InputError",
     "Memory",
     "MissingExtraError",
     "MnemorankError",
     "Model",
     "Moment",
+    "NotFoundError",
     "Options",
+    "ProbeWarning",
+    "QueryTooLongError",
     "Ranking",
     "Reranker",
     "RerankerService",
     "Result",
     "Score",
     "ScorerError",
-    "Selection",
     "__version__",
-    "format_memory",
 ]
+
+
+def __getattr__(name: str) -> object:
+    if name == "RerankerService":
+        from mnemorank.service import RerankerService
+
+        return RerankerService
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""Reranker: the pipeline from candidates to results."""
+"""Reranker: ranks memories for a query."""
 
 from __future__ import annotations
 
@@ -20,12 +20,14 @@ from mnemorank.artifact.manifest import Manifest
 from mnemorank.artifact.templates import templates
 from mnemorank.errors import InputError, ScorerError
 from mnemorank.memory.memory import Memory, MemoryLike, OnError, as_pool, read_memories
+from mnemorank.memory.moment import When
 from mnemorank.model.model import Model, Scored, Scoring, score_by_the_end
 from mnemorank.options import Options
 from mnemorank.ranking.calibration import model_odds
-from mnemorank.ranking.pipeline import FirstRanking, Pipeline, Times, When
-from mnemorank.ranking.stages.rescoring import look_closer
-from mnemorank.results import Ranking, Score
+from mnemorank.ranking.first_stage import FirstStageRanking
+from mnemorank.ranking.pipeline import Pipeline
+from mnemorank.ranking.stage import Times
+from mnemorank.results import Degradation, Ranking, Score
 
 logger = logging.getLogger(__name__)
 
@@ -37,15 +39,23 @@ class Reranker:
     >>> for result in reranker.rerank("Where does Ruby work now?", memories, top_k=5):
     ...     print(f"{result.relevance:.2f}", result.text)
 
-    :param model: `mini` (bundled), a model folder, `hf:org/name`, or anything that scores memories (see `Scoring`).
+    Safe to share between threads and across forks. Pickles and copies by its constructor arguments.
+
+    :param model: `mini` (bundled), a model folder, a Hugging Face Hub id (`org/name`, or `hf:org/name@revision`), the
+        address of a remote model, or an object that scores memories (see `Scoring`).
+    :param options: the defaults for all calls.
     :param model_options: for the model's scorer, such as `threads` and `token_budget`.
     """
 
     def __init__(
         self, model: str | Path | Scoring = "mini", *, options: Options | None = None, **model_options: Any
     ) -> None:
+        self._arguments = (model, options, model_options)
         self.model: Scoring = Model.load(model, **model_options) if isinstance(model, (str, Path)) else model
         self.options = options or Options()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _create, self._arguments
 
     def rerank(
         self,
@@ -65,43 +75,106 @@ class Reranker:
     ) -> Ranking:
         """Rank the memories, best first.
 
-        :param query: a question or a turn of a chat. One too long for the model is read by its end, with a warning.
-        :param memories: the wide pool: strings, dicts, rows, Memory records, LangChain Documents, hits of vector
-            stores, or `(record, score)`; pass all candidates, not the top few.
+        :param query: a question or a chat turn. If it is too long for the model, only its end is read, with a warning.
+        :param memories: the whole candidate pool: strings, dicts, rows, `Memory` records, LangChain documents, hits of
+            vector stores, or `(record, score)` pairs.
         :param top_k: how many results to return, all by default.
-        :param now: the present, for recency and for times such as "last week" in the query; the clock's by default.
-        :param as_of: ask for the state at this date: later memories rank last, those replaced since then count.
-        :param time_range: the period the query is about; memories that hold in it are raised.
+        :param now: the present, for recency and for "last week" in a query; the current time by default.
+        :param as_of: rank by the state at this date: later memories go last, memories replaced since then count.
+        :param time_range: the period that the query is about; memories that hold in it are raised.
         :param instruction: for models that take one.
-        :param deadline_ms: stop scoring after this long; what was not scored follows in first-stage order.
+        :param deadline_ms: stop scoring after this long; memories not scored by then follow in first-stage order.
         :param explain: fill each result's `factors`.
         :param field: the key that holds the text, or a path such as `payload.text`.
         :param on_error: `skip` reports bad dates and numbers as warnings instead of raising.
+        :param options: instead of the reranker's own.
         """
+        if deadline_ms is not None:
+            _check_deadline(deadline_ms)
+        return self.rerank_within(
+            None if deadline_ms is None else Deadline.after_ms(deadline_ms),
+            query,
+            memories,
+            top_k=top_k,
+            now=now,
+            as_of=as_of,
+            time_range=time_range,
+            instruction=instruction,
+            explain=explain,
+            field=field,
+            on_error=on_error,
+            options=options,
+        )
+
+    async def arerank(
+        self,
+        query: str,
+        memories: Iterable[MemoryLike],
+        *,
+        top_k: int | None = None,
+        now: When | None = None,
+        as_of: When | None = None,
+        time_range: tuple[When, When] | None = None,
+        instruction: str | None = None,
+        deadline_ms: float | None = None,
+        explain: bool = False,
+        field: str | None = None,
+        on_error: OnError = "raise",
+        options: Options | None = None,
+    ) -> Ranking:
+        """Run `rerank` in a thread, so that the event loop stays free."""
+        return await asyncio.to_thread(
+            self.rerank,
+            query,
+            memories,
+            top_k=top_k,
+            now=now,
+            as_of=as_of,
+            time_range=time_range,
+            instruction=instruction,
+            deadline_ms=deadline_ms,
+            explain=explain,
+            field=field,
+            on_error=on_error,
+            options=options,
+        )
+
+    def rerank_within(
+        self,
+        deadline: Deadline | None,
+        query: str,
+        memories: Iterable[MemoryLike],
+        *,
+        top_k: int | None = None,
+        now: When | None = None,
+        as_of: When | None = None,
+        time_range: tuple[When, When] | None = None,
+        instruction: str | None = None,
+        explain: bool = False,
+        field: str | None = None,
+        on_error: OnError = "raise",
+        options: Options | None = None,
+    ) -> Ranking:
+        """Run `rerank` under a deadline that the caller created, and may cancel. For servers."""
         options = self.options if options is None else options
         if not isinstance(options, Options):
-            raise InputError(f"expected Options(…), got {type(options).__name__}", field="options")
-        _check_request(query, top_k, deadline_ms)
+            raise InputError(f"expected Options(...), got {type(options).__name__}", field="options")
+        _check_query(query)
+        if top_k is not None:
+            check_number("top_k", top_k, 1, whole=True)
         records = as_pool(memories)
         warnings: list[str] = []
         pool = read_memories(records, field=field, on_error=on_error, report=warnings.append)
         warnings += _duplicate_ids(pool)
-        times = Times.read(now, as_of, time_range)
+        times = Times.parse(now, as_of, time_range)
 
-        first_stage = FirstRanking.of(query, pool, options.first_stage)
-        deadline = None if deadline_ms is None else Deadline.after_ms(deadline_ms)
-        ask = partial(self._ask, query, instruction=instruction, deadline=deadline, report=warnings.append)
-        scored, degraded = self._score(ask, pool, first_stage.order[: options.limit], deadline)
+        first_stage = FirstStageRanking.of(query, pool, options.first_stage)
+        score = partial(self._score, query, instruction=instruction, deadline=deadline, warn=warnings.append)
+        scored, degraded = _score_pool(score, pool, first_stage.order[: options.max_scored], deadline)
         if instruction and scored is not None and not _takes_instructions(scored.manifest):
-            warnings.append(f"instruction: not read, the model's template {scored.manifest.template!r} has none")
-        stage = Pipeline(query, pool, options, times, first_stage, self.model)
-        if scored is not None and degraded is None:
-            scored = look_closer(query, ask, pool, stage.leaders(scored), scored, warnings.append)
-        return stage.rank(scored, degraded, top_k, explain, tuple(dict.fromkeys(warnings)), records)
-
-    async def arerank(self, query: str, memories: Iterable[MemoryLike], **arguments: Any) -> Ranking:
-        """`rerank` in a thread, so that the event loop stays free. Takes the same arguments."""
-        return await asyncio.to_thread(partial(self.rerank, query, memories, **arguments))
+            warnings.append(f"instruction: ignored, the model's template {scored.manifest.template!r} takes none")
+        pipeline = Pipeline(query, pool, options, times, first_stage, self.model, score, warnings.append)
+        return pipeline.rank(scored, degraded, top_k, explain, warnings, records)
 
     def score(
         self,
@@ -111,11 +184,11 @@ class Reranker:
         instruction: str | None = None,
         field: str | None = None,
     ) -> list[Score]:
-        """The model's own judgement of each memory, in the given order: no first stage, no factors, no neighbours.
+        """Return the model's own judgment of each memory, in the given order.
 
-        Unlike `rerank`, this raises ScorerError when the model fails: there is no order to fall back on.
+        Unlike `rerank`, this raises `ScorerError` when the model fails: there is no order to fall back on.
         """
-        _check_request(query, None, None)
+        _check_query(query)
         pool = read_memories(memories, field=field)
         scored = self.model.score(query, pool, instruction=instruction)
         relevance = sigmoid(model_odds(scored.raw, scored.manifest))
@@ -125,6 +198,7 @@ class Reranker:
         ]
 
     def close(self) -> None:
+        """Release the model's memory."""
         self.model.close()
 
     def __enter__(self) -> Reranker:
@@ -133,61 +207,65 @@ class Reranker:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _ask(
+    def _score(
         self,
         query: str,
         memories: Sequence[Memory],
         *,
         instruction: str | None,
         deadline: Deadline | None,
-        report: Callable[[str], None],
+        warn: Callable[[str], None],
     ) -> Scored:
         scored, read = score_by_the_end(self.model, query, memories, instruction=instruction, deadline=deadline)
         if read is not query:
-            report(f"query: too long for the model, which read only its last {len(read)} of {len(query)} characters")
+            warn(f"query: too long for the model, which read only its last {len(read)} of {len(query)} characters")
         return scored
 
-    def _score(
-        self,
-        ask: Callable[[Sequence[Memory]], Scored],
-        pool: Sequence[Memory],
-        chosen: Sequence[int],
-        deadline: Deadline | None,
-    ) -> tuple[Scored | None, str | None]:
-        """Raw scores in pool order, or None and the reason why there are none: a failing model must not fail recall."""
-        try:
-            scored = ask([pool[i] for i in chosen])
-        except ScorerError as error:
-            logger.warning("reranking degraded to the first-stage order: %s", error)
-            return None, str(error)
-        raw = np.full(len(pool), np.nan)
-        matched: list[str | None] = [None] * len(pool)
-        for position, i in enumerate(chosen):
-            raw[i], matched[i] = scored.raw[position], scored.matched[position]
-        reached = np.isfinite(scored.raw)
-        missed = [i for position, i in enumerate(chosen) if not reached[position] and pool[i].text.strip()]
-        degraded = None
-        if missed and deadline is None:
-            degraded = f"the model gave no number for {len(missed)} of {len(pool)} memories"
-        elif missed:
-            degraded = f"deadline: {len(missed)} of {len(pool)} memories were not scored in time"
-        return Scored(raw, matched, scored.manifest), degraded
+
+def _create(model: str | Path | Scoring, options: Options | None, model_options: dict[str, Any]) -> Reranker:
+    return Reranker(model, options=options, **model_options)
+
+
+def _score_pool(
+    score: Callable[[Sequence[Memory]], Scored],
+    pool: Sequence[Memory],
+    chosen: Sequence[int],
+    deadline: Deadline | None,
+) -> tuple[Scored | None, Degradation | None]:
+    """Return raw scores in pool order, or None if the model failed: that must not break recall."""
+    try:
+        scored = score([pool[i] for i in chosen])
+    except ScorerError as error:
+        logger.warning("reranking degraded to the first-stage order: %s", error)
+        return None, Degradation("model_failed", str(error))
+    raw = np.full(len(pool), np.nan)
+    matched: list[str | None] = [None] * len(pool)
+    for position, i in enumerate(chosen):
+        raw[i], matched[i] = scored.raw[position], scored.matched[position]
+    missing = sum(bool(np.isnan(raw[i])) and bool(pool[i].text.strip()) for i in chosen)
+    degraded = None
+    if missing and deadline is None:
+        degraded = Degradation("incomplete", f"the model gave no number for {missing} of {len(pool)} memories")
+    elif missing:
+        degraded = Degradation("deadline", f"{missing} of {len(pool)} memories were not scored before the deadline")
+    return Scored(raw, matched, scored.manifest), degraded
 
 
 def _takes_instructions(manifest: Manifest) -> bool:
-    """Whether an instruction reaches the model; what a remote one does with it cannot be known."""
+    """Return whether an instruction reaches the model; what a remote model does with it is not known."""
     return manifest.family == "remote" or templates[manifest.template].instruction is not None
 
 
-def _check_request(query: object, top_k: object, deadline_ms: object) -> None:
+def _check_query(query: object) -> None:
     if not isinstance(query, str):
         raise InputError(f"expected a string, got {type(query).__name__}", field="query")
     if not query.strip():
-        raise InputError("is empty", field="query")
-    if top_k is not None:
-        check_number("top_k", top_k, 1, whole=True)
+        raise InputError("is empty", field="query", code="empty")
+
+
+def _check_deadline(deadline_ms: object) -> None:
     is_number = isinstance(deadline_ms, Real) and not isinstance(deadline_ms, bool)
-    if deadline_ms is not None and not (is_number and deadline_ms > 0):  # type: ignore[operator]
+    if not (is_number and deadline_ms > 0):  # type: ignore[operator]
         raise InputError(f"expected a number above 0, got {deadline_ms!r}", field="deadline_ms")
 
 
@@ -200,4 +278,4 @@ def _duplicate_ids(pool: Sequence[Memory]) -> list[str]:
         elif memory.id is not None:
             seen.add(memory.id)
     shown = ", ".join(f"{name!r:.40}" for name in list(repeated)[:3]) + (", …" if len(repeated) > 3 else "")
-    return [f"id: {len(repeated)} ids occur more than once ({shown}); tell results apart by index"] if repeated else []
+    return [f"id: {len(repeated)} ids occur more than once ({shown}); identify results by index"] if repeated else []

@@ -1,32 +1,53 @@
-"""What comes out of a rerank: results in order, each able to explain itself."""
+"""What a rerank returns: results in order, each able to explain itself."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, overload
+from typing import Any, Literal, overload
 
 from mnemorank.memory.memory import Memory
 from mnemorank.memory.records import as_mapping, as_pair
-from mnemorank.ranking.supersession import Reason
+
+StaleReason = Literal["stated", "key", "similar"]
+
+
+@dataclass(frozen=True, slots=True)
+class Degradation:
+    """Why the model did not score some or all of the pool.
+
+    :param kind: `deadline` if time ran out, `model_failed` if the model raised an error, `incomplete` if it gave no
+        number for some memories.
+    """
+
+    kind: Literal["deadline", "model_failed", "incomplete"]
+    message: str
+
+    def __str__(self) -> str:
+        return self.message
+
+    def to_dict(self) -> dict[str, str]:
+        return {"kind": self.kind, "message": self.message}
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
     """One ranked memory.
 
-    :param index: its position in the pool that was given.
-    :param rank: its place in the ranking, from 0.
-    :param relevance: calibrated probability that it answers the query; None if the model did not score it.
-    :param score: what it was ranked by: the relevance with all factors; None if the model did not score it.
+    :param index: its position in the pool.
+    :param rank: its place in the ranking, from 1.
+    :param relevance: the calibrated probability that it answers the query, by the model alone and so comparable across
+        calls and pools; None if the model did not score it.
+    :param score: the final ranking score, strictly decreasing along the ranking; None if the model did not score it.
     :param raw_score: the model's own score, before calibration.
     :param rank_change: places gained (positive) or lost against the first stage.
-    :param stale: a newer memory of the pool replaced it.
-    :param superseded_by: index of that memory.
-    :param stale_because: how that is known: `stated` by one of them, by a common `key`, or their words are `alike`.
-    :param passage: of a long memory, the part that matched.
+    :param stale: a newer memory of the pool replaces it.
+    :param superseded_by: the index of that memory.
+    :param stale_because: how that is known: one of them states it (`stated`), they share a `key`, or their words are
+        `similar`.
+    :param passage: the part of a long memory that matched.
     :param factors: what the score was made of; filled with `explain=True`.
-    :param record: what was handed in at that position: the caller's own object, untouched.
+    :param record: the caller's own object at that position, untouched.
     """
 
     index: int
@@ -40,7 +61,7 @@ class Result:
     superseded_by: int | None = None
     passage: str | None = None
     factors: Mapping[str, float] = field(default_factory=dict)
-    stale_because: Reason | None = None
+    stale_because: StaleReason | None = None
     record: Any = field(default=None, repr=False, compare=False)
 
     @property
@@ -56,10 +77,10 @@ class Result:
         return self.relevance is not None
 
     def to_dict(self, *, texts: bool = True, factors: bool = True) -> dict[str, Any]:
-        """A record of JSON values, as the server and `rerank --json` give it.
+        """Return a dict of JSON values, as the server and `rerank --json` give it.
 
-        :param texts: with the memory's text and the passage that matched.
-        :param factors: with what the score was made of.
+        :param texts: include the memory's text and the passage that matched.
+        :param factors: include what the score was made of.
         """
         record: dict[str, Any] = {
             "index": self.index,
@@ -82,7 +103,10 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """:param relevance: calibrated probability; both are None for an empty text."""
+    """The model's judgment of one memory.
+
+    :param relevance: the calibrated probability; like `raw_score` None for an empty text.
+    """
 
     relevance: float | None
     raw_score: float | None
@@ -92,15 +116,15 @@ class Score:
 class Ranking(Sequence[Result]):
     """The results in order, best first.
 
-    :param abstained: nothing in the pool is relevant: the best relevance is under the threshold.
-    :param degraded: why the model did not score some or all of the pool (failure, deadline); None if all went well.
-    :param scored_by: the model that scored; None if none did and the order is the first stage's.
-    :param warnings: what was odd about the input and how it was read.
+    :param abstained: no memory is relevant enough to answer the query.
+    :param degraded: why the model did not score some or all of the pool; None if it did.
+    :param scored_by: the name of the model; None if the order is the first stage's.
+    :param warnings: what was unusual about the input and how it was read.
     """
 
     results: tuple[Result, ...]
     abstained: bool = False
-    degraded: str | None = None
+    degraded: Degradation | None = None
     scored_by: str | None = None
     warnings: tuple[str, ...] = ()
     records: tuple[Any, ...] = field(default=(), repr=False)
@@ -124,28 +148,37 @@ class Ranking(Sequence[Result]):
         return iter(self.results)
 
     def to_dict(self, *, texts: bool = True, factors: bool = True) -> dict[str, Any]:
-        """A record of JSON values: all results with their scores and flags, and what is said of the whole."""
+        """Return a dict of JSON values: the results, and what holds for the whole ranking."""
         return {
             "results": [result.to_dict(texts=texts, factors=factors) for result in self],
             "abstained": self.abstained,
-            "degraded": self.degraded,
+            "degraded": None if self.degraded is None else self.degraded.to_dict(),
             "scored_by": self.scored_by,
             "warnings": list(self.warnings),
         }
 
     def as_dicts(self) -> list[dict[str, Any]]:
-        """The caller's own records in the new order: copies with `rerank_score` added; None where not scored.
+        """Return copies of the caller's records in the new order, with `rank`, `score`, `relevance` and `stale` added.
 
-        A document, a row or a hit is given as a dict; the object itself is the result's `record`.
+        A `score` of the record's own moves to `first_stage_score`. Documents, rows and hits become dicts; the objects
+        themselves are the results' `record`.
         """
-        return [
-            {**_as_dict(self.records[result.index], result.memory), "rerank_score": result.score}
-            for result in self.results
-        ]
+        return [_with_result(_as_dict(self.records[result.index], result.memory), result) for result in self.results]
+
+
+def _with_result(record: Mapping[str, Any], result: Result) -> dict[str, Any]:
+    own = dict(record)
+    if "score" in own:
+        own.setdefault("first_stage_score", own["score"])
+    added = {"rank": result.rank, "score": result.score, "relevance": result.relevance, "stale": result.stale}
+    return {**own, **added}
 
 
 def _as_dict(record: Any, memory: Memory) -> Mapping[str, Any]:
-    """:param memory: as it was read of the record; stands for an object whose text only the caller could find."""
+    """Return a record as a mapping.
+
+    :param memory: what was read from the record; used for objects whose text only the caller could locate.
+    """
     if (pair := as_pair(record)) is not None:
         return {**_as_dict(pair[0], memory), "first_stage_score": pair[2]}
     if isinstance(record, Mapping):

@@ -22,6 +22,7 @@ from mnemorank.model.lazy import LazyModel
 from mnemorank.model.model import Model, Scoring
 from mnemorank.options import Options
 from mnemorank.reranker import Reranker
+from mnemorank.results import Degradation
 from mnemorank.scorers.remote.address import is_remote
 
 logger = logging.getLogger(__name__)
@@ -83,7 +84,7 @@ class RerankerService:
         self.reranker_model = reranker_model
         self.max_candidates = max_candidates
         self.deadline_ms = deadline_ms
-        self._options = replace(options or Options(supersede=False), limit=max_candidates)
+        self._options = replace(options or Options(supersession="off"), max_scored=max_candidates)
         models: list[tuple[str | None, str | Path | Scoring]] = [(None, reranker_model), *(adapters or {}).items()]
         self._rerankers = {name: Reranker(self._model(model, idle_seconds, model_options)) for name, model in models}
         self._statistics = Statistics()
@@ -101,25 +102,17 @@ class RerankerService:
         instruction: str | None = None,
         *,
         adapter: str | None = None,
-    ) -> Any:
-        """New dicts, best first, each with `rerank_score`. The candidates are left as they are.
+    ) -> list[dict[str, Any]]:
+        """Return new dicts, best first, each with `rerank_score`. The candidates are not modified.
 
-        Called in a running event loop it returns an awaitable of the list (`await service.rerank_results(…)`, as R3's),
-        elsewhere the list itself. `arerank_results` says so by its type.
-
-        Empty or missing texts come last with a score of 0. Candidates that no model scored (beyond the cap, past the
-        deadline) come after the scored ones in their order, with a score of None; if the model fails that is all.
+        Empty or missing texts come last with a score of 0. Candidates that were not scored (beyond `max_candidates`, or
+        past the deadline) follow the scored ones in their order with a score of None; if the model fails, all do.
 
         :param score_field: the key that holds the text.
         :param instruction: for models that take one.
         :param adapter: the name of one of `adapters`.
         """
-        call = partial(self._rerank, query, candidates, score_field, top_k, instruction, adapter)
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            return call()
-        return self._in_thread(call)
+        return self._rerank(query, candidates, score_field, top_k, instruction, adapter)
 
     async def arerank_results(
         self,
@@ -131,7 +124,7 @@ class RerankerService:
         *,
         adapter: str | None = None,
     ) -> list[dict[str, Any]]:
-        """`rerank_results` in a thread."""
+        """Run `rerank_results` in a thread, so that the event loop stays free."""
         call = partial(self._rerank, query, candidates, score_field, top_k, instruction, adapter)
         results: list[dict[str, Any]] = await self._in_thread(call)
         return results
@@ -225,7 +218,7 @@ class RerankerService:
             for result in ranking
         ]
 
-    def _count(self, candidates: int, scored: int, degraded: str | None, seconds: float) -> None:
+    def _count(self, candidates: int, scored: int, degraded: Degradation | None, seconds: float) -> None:
         with self._lock:
             before = self._statistics
             self._statistics = Statistics(
@@ -234,7 +227,7 @@ class RerankerService:
                 scored=before.scored + scored,
                 degraded=before.degraded + (degraded is not None),
                 seconds=before.seconds + seconds,
-                last_error=degraded or before.last_error,
+                last_error=before.last_error if degraded is None else degraded.message,
             )
 
     def _model(

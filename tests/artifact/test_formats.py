@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnemorank import InputError, Memory, Moment, format_memory
-from mnemorank.artifact.formats import formats
+from mnemorank import InputError, Memory, Moment
+from mnemorank.artifact.formats import format_memory, formats
 
 START, END = Moment(2024, 1, 1), Moment(2024, 3, 20)
 

@@ -15,7 +15,6 @@ from mnemorank import ArtifactError, Memory, Moment, Options, ScorerError
 from mnemorank.evaluation.baselines import Question, baselines
 from mnemorank.evaluation.files import digest_of_code
 from mnemorank.evaluation.systems import contestant
-from mnemorank.ranking.factors import Fusion
 from mnemorank.text.bm25 import bm25
 from tests.conftest import build_tokenizer
 
@@ -99,7 +98,7 @@ def test_a_question_without_a_time_is_asked_on_the_newest_day_of_its_memories(ti
         Memory("the trip", mentioned_at=Moment.parse(day)) for day in ("2024-03-01", "2024-03-07", "2024-03-14")
     ]
     question = Question("q", "What did I do last week?", memories)
-    chosen = contestant(str(tiny_onnx), options=Options(fusion=Fusion(recency="linear", asked_time_weight=2.0)))
+    chosen = contestant(str(tiny_onnx), options=Options(recency="linear", weights={"query_dates": 2.0}))
     answers = []
     for day in ("2024-03-08", "2026-07-21"):
         monkeypatch.setattr("mnemorank.ranking.pipeline.present", partial(Moment.parse, day))

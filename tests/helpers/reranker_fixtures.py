@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 from mnemorank import Options, Reranker
-from mnemorank.artifact.manifest import Calibration, FirstStage, Manifest, Windows, write_manifest
+from mnemorank.artifact.manifest import Calibration, Manifest, PipelineWeights, Windows, write_manifest
 
 
 @pytest.fixture(scope="session")
@@ -19,7 +19,8 @@ def folder(tiny_onnx, tmp_path_factory):
         format="hindsight-2",
         max_length=64,
         calibration=Calibration(1.0, -0.5),
-        first_stage=FirstStage(0.5, long_query=8),
+        weights=PipelineWeights(first_stage=0.5),
+        long_query_terms=8,
         abstain_below=0.3,
         windows=Windows(overlap=0.2, most=3),
     )

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mnemorank import InputError
-from mnemorank.artifact.manifest import Calibration, FirstStage, Manifest, Windows
+from mnemorank.artifact.manifest import Calibration, Manifest, PipelineWeights, Windows
 from mnemorank.learning.settings import Training
 from mnemorank.learning.versions import Version
 from mnemorank.learning.worker import recipe_changes, run_like
@@ -37,9 +37,9 @@ def test_replay_can_be_bounded_or_left_out(tiny_onnx, tmp_path):
 
 def test_a_candidate_is_run_as_its_parent_is():
     parent = Manifest(
-        "mini", "1", calibration=Calibration(0.5, -1.0), first_stage=FirstStage(0.3, in_part=1.2),
-        windows=Windows(overlap=0.1, most=2), link_weight=2.2, occasion_weight=0.3,
-        asked_time_weight=1.5, closer_weight=0.4, abstain_below=0.2,
+        "mini", "1", calibration=Calibration(0.5, -1.0),
+        weights=PipelineWeights(0.3, 1.2, entity_links=2.2, same_day=0.3, query_dates=1.5, rescoring=0.4),
+        first_stage_method="rank", long_query_terms=5, windows=Windows(overlap=0.1, most=2), abstain_below=0.2,
     )  # fmt: skip
     candidate = run_like(Manifest("trained", quantization="int8-dynamic"), parent, "0002")
     assert candidate == replace(parent, version="0002", quantization="int8-dynamic")

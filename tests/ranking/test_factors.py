@@ -5,8 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnemorank import Fusion, InputError, Memory, Moment
-from mnemorank.ranking.factors import evidence, factors, proof, recency, standardised, temporal, trust_in_words
+from mnemorank import InputError, Memory, Moment, Options
+from mnemorank.ranking.factors import factors, proof, recency, temporal
+from mnemorank.ranking.first_stage import bm25_trust, evidence, standardize
 
 NOW = Moment(2025, 1, 1)
 
@@ -16,7 +17,7 @@ def dated(start, end=None, kind=None):
 
 
 def test_linear_recency_by_hand():
-    linear = Fusion(recency="linear")
+    linear = Options(recency="linear")
     assert recency(dated("2025-01-01T00:00:00Z"), linear, NOW) == pytest.approx(1)
     half_a_year = recency(dated("2024-07-02T12:00:00Z"), linear, NOW)
     assert half_a_year == pytest.approx(1 - 182.5 / 365, abs=0.01)
@@ -25,18 +26,18 @@ def test_linear_recency_by_hand():
 
 
 def test_exponential_recency_halves_in_ninety_days():
-    fusion = Fusion(recency="exponential")
+    fusion = Options(recency="exponential")
     assert recency(dated("2024-10-03T00:00:00Z"), fusion, NOW) == pytest.approx(0.5)
 
 
 def test_a_year_is_not_its_first_of_january():
     """R0's fault: the year 2024, read as January 1st, looked older than 2024-02-01 and turned a right order around."""
-    linear = Fusion(recency="linear")
+    linear = Options(recency="linear")
     assert recency(dated("2024"), linear, NOW) > recency(dated("2024-02-01"), linear, NOW)
 
 
 def test_a_date_in_the_future_is_as_recent_as_now():
-    assert recency(dated("2031"), Fusion(recency="linear"), NOW) == 1
+    assert recency(dated("2031"), Options(recency="linear"), NOW) == 1
 
 
 def test_what_lies_in_the_range_is_never_lowered():
@@ -68,22 +69,22 @@ def test_proof():
 
 
 def test_factors_are_neutral_without_data():
-    values = factors([Memory("x")], Fusion(), NOW, None)
+    values = factors([Memory("x")], Options(), NOW, None)
     assert {name: float(value[0]) for name, value in values.items()} == {"proof": 1, "trust": 1}
 
 
 def test_trust_and_recency_multiply_as_r0_does():
     memory = Memory("x", trust=1.0, occurred_start=Moment.parse("2025-01-01T00:00:00Z"))
-    values = factors([memory], Fusion(recency="linear"), NOW, None)
+    values = factors([memory], Options(recency="linear"), NOW, None)
     assert values["trust"][0] == pytest.approx(1.1)
     assert values["recency"][0] == pytest.approx(1.1)
 
 
-def test_standardised_by_hand():
-    np.testing.assert_allclose(standardised(np.array([1.0, 2.0, 3.0])), [-1.224745, 0, 1.224745], atol=1e-6)
-    np.testing.assert_allclose(standardised(np.array([1.0, 50.0, 3.0]), "rank"), [-1.224745, 1.224745, 0], atol=1e-6)
-    assert list(standardised(np.array([5.0, 5.0]))) == [0, 0]
-    assert list(standardised(np.array([np.nan, 5.0]))) == [0, 0]
+def test_standardize_by_hand():
+    np.testing.assert_allclose(standardize(np.array([1.0, 2.0, 3.0])), [-1.224745, 0, 1.224745], atol=1e-6)
+    np.testing.assert_allclose(standardize(np.array([1.0, 50.0, 3.0]), "rank"), [-1.224745, 1.224745, 0], atol=1e-6)
+    assert list(standardize(np.array([5.0, 5.0]))) == [0, 0]
+    assert list(standardize(np.array([np.nan, 5.0]))) == [0, 0]
 
 
 def test_a_missing_score_is_worth_nothing():
@@ -99,12 +100,12 @@ def test_a_small_pool_says_less():
 
 
 def test_words_say_less_about_a_long_query():
-    assert trust_in_words("where does Ana live now", 8) == trust_in_words("", 8) == 1
+    assert bm25_trust("where does Ana live now", 8) == bm25_trust("", 8) == 1
     long = " ".join(f"term{n}" for n in range(32))
-    assert trust_in_words(" ".join(long.split()[:8]), 8) == 1
-    assert trust_in_words(long, 8) == 0.25
-    assert trust_in_words(long, None) == 1
-    assert trust_in_words("我的狗是什么品种的呢今天", 8) == 1  # twelve characters, six words or so
+    assert bm25_trust(" ".join(long.split()[:8]), 8) == 1
+    assert bm25_trust(long, 8) == 0.25
+    assert bm25_trust(long, None) == 1
+    assert bm25_trust("我的狗是什么品种的呢今天", 8) == 1  # twelve characters, six words or so
 
 
 @pytest.mark.parametrize(
@@ -119,12 +120,12 @@ def test_words_say_less_about_a_long_query():
 )
 def test_bad_options_are_named(bad):
     with pytest.raises(InputError, match=next(iter(bad))):
-        Fusion(**bad)
+        Options(**bad)
 
 
 @given(st.lists(st.floats(allow_nan=True, allow_infinity=True), max_size=30), st.sampled_from(["score", "rank"]))
-def test_standardised_is_finite_and_monotone(scores, method):
-    values = standardised(np.array(scores), method)
+def test_standardize_is_finite_and_monotone(scores, method):
+    values = standardize(np.array(scores), method)
     assert np.isfinite(values).all()
     known = [(s, v) for s, v in zip(scores, values, strict=True) if np.isfinite(s)]
     ordered = [v for _, v in sorted(known)]

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnemorank import InputError, Memory, Moment, Selection
+from mnemorank import InputError, Memory, Moment, Options
 from mnemorank.ranking.selection import memory_similarity, mmr, newer_first_among_ties, replace_one, within_budget
 
 
@@ -81,12 +81,12 @@ def test_replacement_swaps_one_and_only_for_a_clear_win():
         {"floor": "0.2"},
         {"token_budget": "200"},
         {"tie_margin": float("nan")},
-        {"replace_only": 0.3, "diversity": 0.9},
+        {"replace_margin": 0.3, "diversity": 0.9},
     ],
 )
 def test_bad_options_are_named(bad):
     with pytest.raises(InputError, match=next(iter(bad))):
-        Selection(**bad)
+        Options(**bad)
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=12), st.floats(0, 1), st.integers(1, 15))

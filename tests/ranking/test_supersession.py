@@ -1,8 +1,13 @@
+from functools import partial
+
 import pytest
 
 from mnemorank import Memory, Moment
-from mnemorank.ranking.supersession import Supersession, asks_for_the_past, demote, drop, find_superseded, not_begun
+from mnemorank.ranking import supersession
+from mnemorank.ranking.supersession import Supersession, asks_for_the_past, demote, dropped, not_begun
 from tests.ranking import supersession_pairs as pairs
+
+find_superseded = partial(supersession.find_superseded, similar=True)
 
 
 def fact(text, start, end=None, **more):
@@ -114,7 +119,7 @@ def test_the_reason_is_told_and_the_surest_one_counts():
     def reason(**more):
         return find_superseded([Memory.of({**older, **more}), Memory.of({**newer, **more})]).because
 
-    assert reason() == {0: "alike"}
+    assert reason() == {0: "similar"}
     assert reason(key="job") == {0: "key"}
     assert reason(key="job", metadata={"supersedes": "1"}) == {0: "stated"}
 
@@ -126,7 +131,8 @@ def test_a_longer_circle_decides_nothing_for_its_members():
 
 
 def test_dropping_leaves_out_the_stale_and_puts_the_future_last():
-    assert drop([3, 0, 1, 2], Supersession({0: 2}, frozenset({3}))) == [1, 2, 3]
+    found = Supersession({0: 2, 1: 2, 3: 2}, because={0: "key", 1: "similar", 3: "stated"})
+    assert dropped(found) == {0, 3}, "similar words alone never drop a memory"
 
 
 def test_a_circle_of_links_decides_nothing():

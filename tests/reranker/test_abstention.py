@@ -22,7 +22,7 @@ def test_what_was_dropped_does_not_keep_the_ranking_from_abstaining(reranker):
     old = Memory("ruby work now", id="1", metadata={"superseded_by": "2"})
     pool = [old, Memory("the cat", id="2")]
     assert not reranker.rerank(QUERY, pool).abstained
-    assert reranker.rerank(QUERY, pool, options=Options(supersede="drop")).abstained
+    assert reranker.rerank(QUERY, pool, options=Options(supersession="drop")).abstained
 
 
 def test_what_had_not_begun_is_no_answer(reranker):

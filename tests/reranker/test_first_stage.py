@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from mnemorank import Memory, Model, Options, Reranker
-from mnemorank.artifact.manifest import FirstStage
+from mnemorank.artifact.manifest import PipelineWeights
 from tests.helpers.requests import POOL, QUERY
 
 
@@ -44,8 +44,8 @@ def test_in_a_long_query_bm25_counts_less_and_given_scores_as_much(folder):
 
 def test_the_first_stage_counts_more_where_only_windows_were_read(tiny_onnx):
     model = Model.load(tiny_onnx)
-    stage = FirstStage(weight=0.5, in_part=2.0)
-    reranker = Reranker(replace(model, manifest=replace(model.manifest, first_stage=stage)))
+    weights = PipelineWeights(first_stage=0.5, first_stage_windowed=2.0)
+    reranker = Reranker(replace(model, manifest=replace(model.manifest, weights=weights)))
 
     def weight(texts):
         memories = [{"text": text, "score": number} for number, text in enumerate(texts)]
@@ -60,7 +60,7 @@ def test_the_first_stage_counts_more_where_only_windows_were_read(tiny_onnx):
 
 
 def test_beyond_the_limit_the_order_is_the_first_stages(reranker):
-    options = Options(first_stage="none", limit=2)
+    options = Options(first_stage="none", max_scored=2)
     ranking = reranker.rerank(QUERY, POOL, options=options)
     assert [r.index for r in ranking] == [1, 0, 2, 3]
     assert [r.scored for r in ranking] == [True, True, False, False]
@@ -68,7 +68,7 @@ def test_beyond_the_limit_the_order_is_the_first_stages(reranker):
 
 
 def test_the_limit_follows_bm25_where_that_is_the_first_stage(reranker):
-    options = Options(first_stage="bm25", limit=1)
+    options = Options(first_stage="bm25", max_scored=1)
     ranking = reranker.rerank(QUERY, ["a dog", "the cat", "ruby work"], options=options)
     assert ranking[0].index == 2
     assert ranking[0].scored
@@ -76,5 +76,5 @@ def test_the_limit_follows_bm25_where_that_is_the_first_stage(reranker):
 
 def test_a_hundred_thousand_candidates(reranker):
     pool = [Memory("ruby" if i == 77_777 else f"cat {i}", first_stage_score=float(i == 77_777)) for i in range(100_000)]
-    ranking = reranker.rerank(QUERY, pool, options=Options(limit=100), top_k=1)
+    ranking = reranker.rerank(QUERY, pool, options=Options(max_scored=100), top_k=1)
     assert ranking[0].index == 77_777

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from mnemorank import Fusion, Memory, Moment, Options
+from mnemorank import Memory, Moment, Options
 from tests.helpers.requests import POOL, QUERY
 
 
@@ -28,7 +28,7 @@ def test_explain_gives_the_factors_and_they_multiply_to_the_score(reranker):
     pool = [Memory("ruby", trust=1.0, proof_count=100, occurred_start=Moment(2024))]
     (result,) = reranker.rerank(
         QUERY, pool, explain=True, now="2024-06-01", time_range=("2024", "2024"),
-        options=Options(first_stage="none", fusion=Fusion(recency="linear")),
+        options=Options(first_stage="none", recency="linear"),
     )  # fmt: skip
     factors = result.factors
     product = result.relevance * np.prod([factors[name] for name in ("recency", "temporal", "proof", "trust")])

@@ -62,10 +62,10 @@ def test_wrong_options_name_the_values(options, message):
 
 
 def test_options_of_another_kind_are_named(reranker):
-    with pytest.raises(InputError, match=r"options: expected Options\(…\), got dict"):
+    with pytest.raises(InputError, match=r"options: expected Options\(\.\.\.\), got dict"):
         reranker.rerank(QUERY, POOL, options={"limit": 3})
     with pytest.raises(InputError, match="limit: expected a whole number from 1, got 'x'"):
-        Options(limit="x")
+        Options(max_scored="x")
     with pytest.raises(InputError, match=r"fusion: expected Fusion\(…\), got 'x'"):
         Options(fusion="x")
 
@@ -74,7 +74,9 @@ def test_records_of_the_callers_own_making_are_checked(reranker):
     with pytest.raises(InputError, match=r"memories\.0\.text"):
         reranker.rerank(QUERY, [Memory(None)])
     scores = [1.0, float("nan"), 3.0, float("inf")]
-    ranking = reranker.rerank(QUERY, [Memory("cat", first_stage_score=s) for s in scores], options=Options(limit=1))
+    ranking = reranker.rerank(
+        QUERY, [Memory("cat", first_stage_score=s) for s in scores], options=Options(max_scored=1)
+    )
     assert [r.index for r in ranking] == [2, 0, 1, 3]
     with pytest.raises(InputError, match="memories"):
         reranker.rerank(QUERY, None)
@@ -107,11 +109,11 @@ def test_skipped_dates_become_warnings(reranker):
 
 def test_an_instruction_that_the_model_cannot_take_is_said(reranker):
     (warning,) = reranker.rerank(QUERY, POOL, instruction="prefer the newest").warnings
-    assert warning == "instruction: not read, the model's template 'pair' has none"
+    assert warning == "instruction: ignored, the model's template 'pair' takes none"
 
 
 def test_numbers_of_numpy_are_numbers_and_truth_is_none(reranker):
-    options = Options(limit=np.int64(3), abstain_below=np.float32(0.3))
+    options = Options(max_scored=np.int64(3), abstain_below=np.float32(0.3))
     assert len(reranker.rerank(QUERY, POOL, top_k=np.int64(1), deadline_ms=np.int64(60_000), options=options)) == 1
     for wrong in ({"limit": True}, {"abstain_below": True}):
         with pytest.raises(InputError, match=next(iter(wrong))):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mnemorank import Memory, Moment, Options, Selection
+from mnemorank import Memory, Moment, Options
 from tests.helpers.requests import QUERY
 
 OLD_AND_NEW = [
@@ -25,13 +25,13 @@ def test_superseded_memories_go_below_and_are_flagged(reranker):
     past = reranker.rerank("where did ruby work before now", [old, new])
     assert past[0].index == 0
     assert past[0].stale
-    off = reranker.rerank(QUERY, [old, new], options=Options(first_stage="none", supersede=False))
+    off = reranker.rerank(QUERY, [old, new], options=Options(first_stage="none", supersession="off"))
     assert [(r.index, r.stale) for r in off] == [(0, False), (1, False)]
 
 
 def test_off_is_off_at_an_asked_date_too(reranker):
     later = {"text": "ruby work now at last", "occurred_start": "2026"}
-    options = Options(first_stage="none", supersede=False)
+    options = Options(first_stage="none", supersession="off")
     ranking = reranker.rerank(QUERY, [*OLD_AND_NEW, later], as_of="2025", options=options)
     assert [(r.index, r.stale) for r in ranking] == [(0, False), (1, False), (2, False)]
 
@@ -40,11 +40,11 @@ def test_superseded_memories_are_dropped_before_top_k(reranker):
     old = Memory("ruby work now at zenith", occurred_start=Moment(2019))
     new = Memory("ruby work at aurora", occurred_start=Moment(2024))
     pool = [old, new, "the cat"]
-    options = Options(first_stage="none", supersede="drop")
+    options = Options(first_stage="none", supersession="drop")
     assert [r.index for r in reranker.rerank(QUERY, pool, top_k=2, options=options)] == [1, 2]
     assert 0 in [r.index for r in reranker.rerank("where did ruby work", pool, options=options)]
-    demoted = reranker.rerank(QUERY, pool, options=Options(first_stage="none", supersede="demote"))
-    assert [(r.index, r.stale_because) for r in demoted] == [(1, None), (0, "alike"), (2, None)]
+    demoted = reranker.rerank(QUERY, pool, options=Options(first_stage="none", supersession="demote"))
+    assert [(r.index, r.stale_because) for r in demoted] == [(1, None), (0, "similar"), (2, None)]
 
 
 def test_as_of_asks_for_an_earlier_state(reranker):
@@ -55,7 +55,7 @@ def test_as_of_asks_for_an_earlier_state(reranker):
     assert not ranking[0].stale
 
 
-@pytest.mark.parametrize("selection", [Selection(), Selection(diversity=0.9), Selection(replace_only=0.1)])
+@pytest.mark.parametrize("selection", [Options(), Options(diversity=0.9), Options(replace_margin=0.1)])
 def test_selection_never_undoes_supersession(reranker, selection):
     options = Options(first_stage="none", selection=selection)
     assert [r.index for r in reranker.rerank(QUERY, OLD_AND_NEW, options=options)] == [1, 0]

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
-from dataclasses import fields
+from dataclasses import asdict, fields
 
 import pytest
 
-from mnemorank import Fusion, Options, Reranker, Selection
+from mnemorank import Options, Reranker
 from mnemorank.errors import ScorerError
 from mnemorank.learning.events import RerankEvent
-from mnemorank.server.api.schemas import FusionShape, SelectionShape
+from mnemorank.server.api.schemas import OptionsShape
 
 PATH = "/v1/memories/rerank"
 MEMORIES = [
@@ -54,11 +54,11 @@ def test_the_answer_is_the_pipelines(client, tiny_onnx):
         "now": "2025-01-15",
         "top_k": 2,
         "explain": True,
-        "fusion": {"recency": "linear", "first_stage_weight": 0.5},
+        "options": {"recency": "linear", "weights": {"first_stage": 0.5}},
     }
     answer = client.post(PATH, json=body)
     assert answer.status_code == 200
-    with Reranker(tiny_onnx, options=Options(fusion=Fusion(recency="linear", first_stage_weight=0.5))) as reranker:
+    with Reranker(tiny_onnx, options=Options(recency="linear", weights={"first_stage": 0.5})) as reranker:
         expected = reranker.rerank(body["query"], MEMORIES, now="2025-01-15", top_k=2, explain=True)
     assert answer.json()["results"] == [
         {
@@ -150,9 +150,9 @@ def test_the_shape_to_the_letter(client):
         ({"deadline_ms": -5}, "deadline_ms", ""),
         ({"fusion": {"recency_weight": 7}}, "fusion.recency_weight", "from 0 to 1"),
         ({"fusion": {"recensy": "linear"}}, "fusion.recensy", "not permitted"),
-        ({"fusion": {"asked_time_weight": -1}}, "fusion.asked_time_weight", "from 0"),
-        ({"fusion": {"occasion_weight": 7}}, "fusion.occasion_weight", "from 0 to 1"),
-        ({"fusion": {"closer_weight": 7}}, "fusion.closer_weight", "from 0 to 1"),
+        ({"options": {"weights": {"query_dates": -1}}}, "options.weights.query_dates", "from 0"),
+        ({"options": {"weights": {"same_day": 7}}}, "options.weights.same_day", "from 0 to 1"),
+        ({"options": {"weights": {"rescoring": 7}}}, "options.weights.rescoring", "from 0 to 1"),
         ({"topk": 3}, "topk", "not permitted"),
     ],
 )
@@ -330,8 +330,8 @@ def test_a_deadline_header_is_an_error_in_dialects_that_cannot_say_degraded(star
 
 
 def test_the_wire_knows_every_weight_of_the_library():
-    assert set(FusionShape.model_fields) == {field.name for field in fields(Fusion)}
-    assert set(SelectionShape.model_fields) == {field.name for field in fields(Selection)}
+    assert set(OptionsShape.model_fields) == {field.name for field in fields(Options)}
+    assert OptionsShape().model_dump() == asdict(Options())
 
 
 def test_a_dialects_deadline_is_kept_while_texts_are_read(start):

@@ -2,8 +2,9 @@ import numpy as np
 import pytest
 
 from mnemorank import Memory
+from mnemorank.ranking.first_stage import memories_bm25
 from mnemorank.text.bm25 import bm25
-from mnemorank.text.chat import memories_bm25, user_turns
+from mnemorank.text.chat import user_turns
 
 SAID = "user: I bought a kayak in May.\nassistant: Nice! What will you do with it?"
 REPLIED = "user: What sport suits a lake?\nassistant: Many people start with a kayak."

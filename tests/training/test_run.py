@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from sentence_transformers import CrossEncoder
 
 from mnemorank import Model
-from mnemorank.artifact.manifest import Calibration, FirstStage, Manifest, Windows
+from mnemorank.artifact.manifest import Calibration, Manifest, PipelineWeights, Windows
 from mnemorank.artifact.resolve import load_artifact
 from mnemorank.artifact.templates import templates
 from mnemorank.data.distill import distill
@@ -382,23 +382,25 @@ def test_long_memories_are_measured_in_the_windows_that_the_recipe_names(tables,
 
 def test_the_recipe_says_how_the_pipeline_runs_the_model(tables, tmp_path):
     tables["pipeline"] = {
-        "first_stage": {"weight": 0.3, "in_part": 1.2},
+        "weights": {
+            "first_stage": 0.3,
+            "first_stage_windowed": 1.2,
+            "entity_links": 2.0,
+            "same_day": 0.3,
+            "query_dates": 1.5,
+            "rescoring": 0.4,
+        },
         "windows": {"most": 2},
-        "link_weight": 2.0,
-        "occasion_weight": 0.3,
-        "asked_time_weight": 1.5,
-        "closer_weight": 0.4,
         "abstain_below": 0.2,
         "calibration": {"scale": 0.5, "bias": -1.0},
     }
     train(parse_recipe({**tables, "train": {**tables["train"], "steps": 1}}), tmp_path / "out")
     manifest = load_artifact(tmp_path / "out").manifest
-    assert manifest.first_stage == FirstStage(0.3, in_part=1.2)
+    assert manifest.weights == PipelineWeights(0.3, 1.2, 2.0, 0.3, 1.5, 0.4)
     assert manifest.windows == Windows(most=2)
-    assert (manifest.link_weight, manifest.occasion_weight, manifest.abstain_below) == (2.0, 0.3, 0.2)
-    assert (manifest.asked_time_weight, manifest.closer_weight) == (1.5, 0.4)
+    assert manifest.abstain_below == 0.2
     assert manifest.calibration == Calibration(0.5, -1.0)
-    with pytest.raises(InputError, match=r"pipeline\.first_stage\.wieght: unknown key"):
-        parse_recipe({**tables, "pipeline": {"first_stage": {"wieght": 1.0}}})
-    with pytest.raises(InputError, match="occasion_weight: expected a number from 0 to 1, got 5"):
-        parse_recipe({**tables, "pipeline": {"occasion_weight": 5}})
+    with pytest.raises(InputError, match=r"pipeline\.weights\.same_dya: unknown key"):
+        parse_recipe({**tables, "pipeline": {"weights": {"same_dya": 1.0}}})
+    with pytest.raises(InputError, match="same_day: expected a number from 0 to 1, got 5"):
+        parse_recipe({**tables, "pipeline": {"weights": {"same_day": 5}}})

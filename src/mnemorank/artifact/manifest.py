@@ -29,25 +29,32 @@ class Calibration:
     bias: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class FirstStage:
-    """How much the retriever's score counts: log-odds added per standard deviation above the pool's mean.
+def _weight(maximum: float = 1e3, default: float | None = 0.0) -> Any:
+    return field(default=default, metadata={"maximum": maximum})
 
-    :param in_part: the weight for memories of which the model read only some windows, since the first stage saw them
-        whole; None for the same.
-    :param long_query: where the first stage is BM25, the number of the query's terms from which on it counts less;
-        None for never.
+
+@dataclass(frozen=True, slots=True)
+class PipelineWeights:
+    """How much each part of the ranking pipeline counts beside the model, in log-odds of relevance.
+
+    The manifest sets them, `Options(weights={...})` overrides them by name. A new ranking stage adds a field here and a
+    file in `ranking/stages`; the manifest, recipes, options, HTTP and `explain` follow from these fields.
+
+    :param first_stage: per standard deviation that a memory's first-stage score is above the pool's mean.
+    :param first_stage_windowed: the same in a pool of memories too long to be read whole, which the first stage saw
+        whole; None for the same weight.
+    :param entity_links: for a memory about something that the query or a good candidate names.
+    :param same_day: per log-odds by which other memories of the same day stand above the pool.
+    :param query_dates: for a memory of the time that the query names ("last Saturday").
+    :param rescoring: the share of the best excerpt in the log-odds of a long memory that ranks high.
     """
 
-    weight: float = 0.0
-    method: str = "score"
-    in_part: float | None = None
-    long_query: int | None = None
-
-    def weight_for(self, share_in_part: float) -> float:
-        """:param share_in_part: of the pool's memories, those read in windows."""
-        in_part = self.weight if self.in_part is None else self.in_part
-        return self.weight + share_in_part * (in_part - self.weight)
+    first_stage: float = _weight()
+    first_stage_windowed: float | None = _weight(default=None)
+    entity_links: float = _weight()
+    same_day: float = _weight(maximum=1.0)
+    query_dates: float = _weight()
+    rescoring: float = _weight(maximum=1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +75,9 @@ class Windows:
 class Manifest:
     """All that is known about how to call a model. See docs/artifact.md for each field.
 
-    :param link_weight: log-odds for a memory whose subject the best candidates, or whose heading the query names.
-    :param occasion_weight: log-odds for each log-odds by which others of the same day stand above the pool.
-    :param asked_time_weight: log-odds for a memory of the time that the query names.
-    :param closer_weight: the share that the best excerpt of a leading long memory has in its log-odds.
+    :param weights: how much each part of the ranking pipeline counts.
+    :param first_stage_method: standardize the first stage's `score` or its `rank`.
+    :param long_query_terms: queries of more terms than this trust BM25 and entity links less; None for never.
     :param abstain_below: calibrated relevance under which the best candidate counts as "nothing relevant".
     :param files: SHA-256 of each file of the artifact.
     """
@@ -85,12 +91,10 @@ class Manifest:
     score_kind: str = "logit"
     max_length: int = DEFAULT_MAX_LENGTH
     calibration: Calibration = Calibration()
-    first_stage: FirstStage = FirstStage()
+    weights: PipelineWeights = PipelineWeights()
+    first_stage_method: str = "score"
+    long_query_terms: int | None = None
     windows: Windows = Windows()
-    link_weight: float = 0.0
-    occasion_weight: float = 0.0
-    asked_time_weight: float = 0.0
-    closer_weight: float = 0.0
     abstain_below: float = 0.0
     quantization: str = "none"
     base: str | None = None
@@ -140,6 +144,10 @@ def _number(low: float, high: float, above: bool = False) -> Callable[[object], 
     return check
 
 
+def _number_or_null(low: float, high: float) -> Callable[[object], bool]:
+    return lambda value: value is None or _number(low, high)(value)
+
+
 def _text(value: object) -> bool:
     return isinstance(value, str) and value != ""
 
@@ -174,17 +182,11 @@ CHECKS: dict[str, tuple[str, Callable[[object], bool]]] = {
     "max_length": ("a whole number from 8", _count(8)),
     "calibration.scale": ("a number above 0", _number(0, 1e6, above=True)),
     "calibration.bias": ("a number", _number(-1e6, 1e6)),
-    "first_stage.weight": ("a number from 0", _number(0, 1e3)),
-    "first_stage.method": ("score or rank", lambda value: value in ("score", "rank")),
-    "first_stage.in_part": ("a number from 0, or null", lambda value: value is None or _number(0, 1e3)(value)),
-    "first_stage.long_query": ("a whole number from 1, or null", lambda value: value is None or _count(1)(value)),
+    "first_stage_method": ("score or rank", lambda value: value in ("score", "rank")),
+    "long_query_terms": ("a whole number from 1, or null", lambda value: value is None or _count(1)(value)),
     "windows.tokens": ("a whole number from 8, or null", lambda value: value is None or _count(8)(value)),
     "windows.overlap": ("a number from 0 to 0.9", _number(0, 0.9)),
     "windows.most": ("a whole number from 1", _count(1)),
-    "link_weight": ("a number from 0", _number(0, 1e3)),
-    "occasion_weight": ("a number from 0 to 1", _number(0, 1)),
-    "asked_time_weight": ("a number from 0", _number(0, 1e3)),
-    "closer_weight": ("a number from 0 to 1", _number(0, 1)),
     "abstain_below": ("a number from 0 to 1", _number(0, 1)),
     "quantization": ("a word", _text),
     "base": ("a string or null", _maybe_text),
@@ -192,7 +194,13 @@ CHECKS: dict[str, tuple[str, Callable[[object], bool]]] = {
     "evaluation": ("an object", _mapping),
     "files": ("an object of file name to SHA-256, inside the folder", _hashes),
 }
-_PARTS = {"calibration": Calibration, "first_stage": FirstStage, "windows": Windows}
+for _field in fields(PipelineWeights):
+    _maximum, _may_be_null = _field.metadata["maximum"], _field.default is None
+    CHECKS[f"weights.{_field.name}"] = (
+        ("a number from 0" if _maximum > 1 else "a number from 0 to 1") + (", or null" if _may_be_null else ""),
+        _number_or_null(0, _maximum) if _may_be_null else _number(0, _maximum),
+    )
+_PARTS = {"calibration": Calibration, "weights": PipelineWeights, "windows": Windows}
 
 
 def _checked(data: dict[str, Any], path: Path) -> Manifest:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mnemorank.cli.output import positive_number
+from mnemorank.cli.output import named_number, positive_number
 
 if TYPE_CHECKING:
     from mnemorank.data.examples import Example
@@ -35,14 +35,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--limit", type=positive_number, metavar="N", help="only the first N questions")
     parser.add_argument("--model-only", action="store_true", help="the bare model: no blend, no other stage")
     parser.add_argument(
-        "--first-stage-weight", type=float, metavar="W", help="of the pipeline's blend (default: the artifact's)"
+        "--weight",
+        action="append",
+        type=named_number,
+        metavar="NAME=W",
+        dest="weights",
+        help="override a pipeline weight of the model, such as same_day=0; may be repeated",
     )
-    parser.add_argument("--link-weight", type=float, metavar="W", help="of second hops (default: the artifact's)")
-    parser.add_argument("--occasion-weight", type=float, metavar="W", help="of the same day (default: the artifact's)")
-    parser.add_argument(
-        "--asked-time-weight", type=float, metavar="W", help="of a named time (default: the artifact's)"
-    )
-    parser.add_argument("--closer-weight", type=float, metavar="W", help="of excerpts (default: the artifact's)")
     parser.add_argument("--threads", type=positive_number, metavar="N", help="threads of each model (default: all)")
     parser.add_argument("--json", metavar="FILE", help="write the figures as JSON; - for standard output")
     parser.add_argument("--html", metavar="FILE", help="write a report, one page that needs no network")
@@ -57,19 +56,11 @@ def run(arguments: argparse.Namespace) -> None:
     from mnemorank.evaluation.summary import summarise
     from mnemorank.evaluation.systems import contestant
     from mnemorank.options import Options
-    from mnemorank.ranking.factors import Fusion
 
     loader = loaders[arguments.task]
     path = _existing(arguments.path)
     outputs = [_writable(file) for file in (arguments.json, arguments.html) if file and file != "-"]
-    fusion = Fusion(
-        first_stage_weight=arguments.first_stage_weight,
-        link_weight=arguments.link_weight,
-        occasion_weight=arguments.occasion_weight,
-        asked_time_weight=arguments.asked_time_weight,
-        closer_weight=arguments.closer_weight,
-    )
-    options = Options(fusion=fusion)
+    options = Options(weights=dict(arguments.weights or ()))
     names = arguments.models or ["mini", "first-stage"]
     contestants = [
         contestant(name, model_only=arguments.model_only, options=options, threads=arguments.threads) for name in names

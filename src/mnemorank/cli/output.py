@@ -117,6 +117,15 @@ def add_json(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="write JSON to standard output and nothing else")
 
 
+def named_number(text: str) -> tuple[str, float]:
+    """Parse `name=number`, for argparse."""
+    name, _, number = text.partition("=")
+    try:
+        return name, float(number)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"expected NAME=NUMBER, got {text!r}") from None
+
+
 def positive_number(text: str) -> int:
     """A whole number from 1, for argparse."""
     number = int(text) if text.isdecimal() else 0

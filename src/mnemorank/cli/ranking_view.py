@@ -37,9 +37,7 @@ def as_json(ranking: Ranking) -> dict[str, Any]:
 
 
 def _result_lines(result: Result, columns: int, explain: bool) -> list[str]:
-    head = (
-        f"{result.rank + 1:>3}  {_bar(result.relevance)} {_number(result.relevance)}  {_change(result.rank_change)}  "
-    )
+    head = f"{result.rank:>3}  {_bar(result.relevance)} {_number(result.relevance)}  {_change(result.rank_change)}  "
     date = f"{_date(result.memory):<23}  "
     mark = "  ⟲ superseded" if result.stale else ""
     text = shorten(result.passage or result.memory.text, max(columns - width(head) - width(date) - width(mark), 20))

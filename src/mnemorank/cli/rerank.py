@@ -19,12 +19,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--now", metavar="DATE", help="the present, for recency (default: today)")
     parser.add_argument("--as-of", metavar="DATE", help="ask for the state at this date")
     parser.add_argument("--time-range", nargs=2, metavar=("FROM", "TO"), help="the period the query is about")
-    outdated = parser.add_mutually_exclusive_group()
-    outdated.add_argument(
-        "--no-supersede", action="store_true", help="leave outdated memories where they are, without flag"
-    )
-    outdated.add_argument(
-        "--drop-superseded", action="store_true", help="leave outdated memories out, before --top-k is counted"
+    parser.add_argument(
+        "--supersession",
+        choices=("demote", "drop", "off"),
+        default="demote",
+        help="rank outdated memories below their successor (default), leave them out, or ignore supersession",
     )
     parser.add_argument(
         "--first-stage",
@@ -48,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--token-budget", type=positive_number, metavar="N", help="stop before N tokens are exceeded (the first stays)"
     )
-    parser.add_argument("--limit", type=positive_number, metavar="N", help="score only the first stage's N best")
+    parser.add_argument("--max-scored", type=positive_number, metavar="N", help="score only the first stage's N best")
     parser.add_argument("--deadline-ms", type=float, metavar="MS", help="stop scoring after so many milliseconds")
     parser.add_argument("--instruction", metavar="TEXT", help="for models that take one")
     parser.add_argument("--on-error", choices=("raise", "skip"), default="raise", help="skip: report bad dates, go on")
@@ -57,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    from mnemorank import Fusion, Options, Reranker, Selection
+    from mnemorank import Options, Reranker
     from mnemorank.cli.output import print_json
     from mnemorank.cli.ranking_view import as_json, show
     from mnemorank.memory.files import load_memories
@@ -65,11 +64,13 @@ def run(arguments: argparse.Namespace) -> None:
     problems: list[str] = []
     memories = load_memories(arguments.file, field=arguments.field, on_error=arguments.on_error, report=problems.append)
     options = Options(
-        fusion=Fusion(recency=arguments.recency),
-        selection=Selection(floor=arguments.floor, diversity=arguments.diversity, token_budget=arguments.token_budget),
+        recency=arguments.recency,
+        floor=arguments.floor,
+        diversity=arguments.diversity,
+        token_budget=arguments.token_budget,
         first_stage=arguments.first_stage,
-        supersede="drop" if arguments.drop_superseded else not arguments.no_supersede,
-        limit=arguments.limit,
+        supersession=arguments.supersession,
+        max_scored=arguments.max_scored,
         abstain_below=arguments.abstain_below,
     )
     with Reranker(arguments.model, options=options) as reranker:

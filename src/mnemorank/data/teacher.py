@@ -21,8 +21,8 @@ from mnemorank.data.examples import GRADED_RELEVANT_FROM, Example
 from mnemorank.data.teacher_cache import GradeCache, pair_key
 from mnemorank.errors import InputError, MnemorankError
 from mnemorank.memory.memory import Memory
+from mnemorank.ranking.first_stage import memories_bm25
 from mnemorank.scorers.remote.client import Answer, HttpClient, Unreachable
-from mnemorank.text.chat import memories_bm25
 
 _RETRIED = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
 _LONGEST_WAIT = 60.0

@@ -17,8 +17,9 @@ from mnemorank.errors import MissingExtraError
 from mnemorank.evaluation.files import digest_of_code
 from mnemorank.memory.memory import Memory
 from mnemorank.memory.moment import Moment
-from mnemorank.ranking.factors import Fusion, factors, standardised
-from mnemorank.text.chat import memories_bm25
+from mnemorank.options import Options
+from mnemorank.ranking.factors import factors
+from mnemorank.ranking.first_stage import memories_bm25, standardize
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,10 +190,16 @@ baselines.add(Baseline("recency", "newest first", score_recency))
 
 
 def score_hindsight(question: Question) -> Floats:
-    """The first stage's standardised score stands for the model's logit."""
-    relevance = sigmoid(standardised(score_first_stage(question)))
-    parts = factors(question.memories, Fusion(recency="linear"), question.now, None)
+    """The first stage's standardized score stands for the model's logit."""
+    relevance = sigmoid(standardize(score_first_stage(question)))
+    parts = factors(question.memories, Options(recency="linear"), question.now, None)
     return np.asarray(relevance * np.prod(list(parts.values()), axis=0), dtype=np.float64)
 
 
-baselines.add(Baseline("fusion", "R0's fusion alone: first stage, recency and proof, no model", score_hindsight))
+baselines.add(
+    Baseline(
+        "fusion",
+        "the Hindsight reranker's formula without a model: first stage, recency, proof",
+        score_hindsight,
+    )
+)

@@ -234,8 +234,15 @@ def run_like(manifest: Manifest, parent: Manifest, version: str) -> Manifest:
     """The candidate's manifest with all that its parent's says about how the pipeline runs the model."""
     # Too few examples for a dev set leave the candidate uncalibrated; its scores are still on its parent's scale.
     calibration = parent.calibration if manifest.calibration == Calibration() else manifest.calibration
-    weights = ("link_weight", "occasion_weight", "asked_time_weight", "closer_weight")
-    taken_over = ("name", "instruction", "first_stage", "windows", *weights, "abstain_below")
+    taken_over = (
+        "name",
+        "instruction",
+        "weights",
+        "first_stage_method",
+        "long_query_terms",
+        "windows",
+        "abstain_below",
+    )
     stated = {each: getattr(parent, each) for each in taken_over}
     return replace(manifest, version=version, calibration=calibration, **stated)
 

@@ -141,6 +141,10 @@ class Moment:
         return "-".join(parts) + (f"T{self.time.isoformat()}" if self.time else "")
 
 
+# What a date may be given as: a Moment, ISO 8601 text, a date or datetime, a year or a Unix time.
+When = Moment | str | date | datetime | int | float
+
+
 def now() -> Moment:
     """The present, to the second."""
     return Moment.parse(datetime.now().astimezone().replace(microsecond=0))

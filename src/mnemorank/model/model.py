@@ -31,13 +31,16 @@ class Scored:
     :param raw: one a memory; NaN where the deadline came first or there is no text.
     :param matched: for memories read in windows, the part of the text that scored best; None for those read whole.
     :param manifest: of the model that scored, for calibration and thresholds.
-    :param closer: of memories that were looked at again, the best score of an excerpt; NaN for the others.
     """
 
     raw: Scores
     matched: list[str | None]
     manifest: Manifest
-    closer: Scores | None = None
+
+    def windowed_share(self) -> float:
+        """Return the share of the scored memories that were read only in windows."""
+        read = [window is not None for window, raw in zip(self.matched, self.raw, strict=True) if np.isfinite(raw)]
+        return sum(read) / len(read) if read else 0.0
 
     def passage(self, position: int, memory: Memory) -> str:
         """What was read of the memory at this position: its best window, or all of it."""

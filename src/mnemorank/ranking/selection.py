@@ -1,15 +1,12 @@
-"""From a ranking to the short list: floor, diversity, conservative replacement, token budget, top k."""
+"""From a ranking to the short list: ties, diversity, conservative replacement, token budget."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from heapq import heappop, heappush
 
 from mnemorank._internal.arrays import Floats
-from mnemorank._internal.validation import check_number
-from mnemorank.errors import InputError
 from mnemorank.memory.memory import Memory
 from mnemorank.text.bm25 import jaccard, word_cosine
 from mnemorank.text.words import terms
@@ -17,42 +14,10 @@ from mnemorank.text.words import terms
 Similarity = Callable[[int, int], float]
 
 
-@dataclass(frozen=True, slots=True)
-class Selection:
-    """What makes the short list. Everything is off by default but `top_k`, which the call gives.
-
-    :param floor: drop memories whose relevance is under it, and those that were not scored.
-    :param diversity: MMR's λ: 1 is relevance alone, lower is stronger; R0 uses 0.9. None leaves the order as it is.
-    :param tie_margin: scores this close count as equal, and the newer memory goes first; R0 uses 0.01.
-    :param token_budget: stop before the chosen memories exceed this many tokens; the first is kept even if it alone
-        is longer.
-    :param replace_only: R1's cautious mode: keep the first stage's top k but for one memory, which is replaced only if
-        a better one beats the weakest by this much.
-    """
-
-    floor: float | None = None
-    diversity: float | None = None
-    tie_margin: float = 0.0
-    token_budget: int | None = None
-    replace_only: float | None = None
-
-    def __post_init__(self) -> None:
-        for name in ("floor", "diversity", "replace_only"):
-            if getattr(self, name) is not None:
-                check_number(name, getattr(self, name), 0, 1)
-        check_number("tie_margin", self.tie_margin, 0, 1)
-        if self.token_budget is not None:
-            check_number("token_budget", self.token_budget, 1, whole=True)
-        if self.replace_only is not None and self.diversity not in (None, 1):
-            raise InputError(
-                "keeps the first stage's choice, which diversity would change; leave one out", field="replace_only"
-            )
-
-
 def newer_first_among_ties(
     order: Sequence[int], scores: Floats, memories: Sequence[Memory], margin: float
 ) -> list[int]:
-    """Within runs of scores at most `margin` under the run's best, put the certainly newer first (stable otherwise)."""
+    """Return the order with newer memories first among ties: runs of scores at most `margin` below the run's best."""
     runs: list[list[int]] = []
     for item in order:
         if runs and scores[runs[-1][0]] - scores[item] <= margin:
@@ -63,16 +28,16 @@ def newer_first_among_ties(
 
 
 def _newer_first(run: Sequence[int], memories: Sequence[Memory]) -> list[int]:
-    """The dated ones, each after all that are certainly newer, else as they were; the others keep their places.
+    """Return a run with each dated memory after all that are certainly newer; undated ones keep their places.
 
-    Dates of different precision are only partly ordered, which `sorted` cannot take. One whose end is after every
-    start that is left has nothing newer to wait for.
+    Dates of different precision are only partially ordered, which `sorted` cannot handle. A date whose end is after
+    every remaining start has nothing newer to wait for.
     """
     dated = [(place, date) for place, item in enumerate(run) if (date := memories[item].date) is not None]
     if len(dated) < 2:
         return list(run)
-    waiting = sorted(dated, key=lambda one: (one[1].end, one[1].start))
-    starts = sorted(dated, key=lambda one: one[1].start)
+    waiting = sorted(dated, key=lambda entry: (entry[1].end, entry[1].start))
+    starts = sorted(dated, key=lambda entry: entry[1].start)
     free: list[int] = []
     taken: set[int] = set()
     result = list(run)
@@ -89,24 +54,27 @@ def _newer_first(run: Sequence[int], memories: Sequence[Memory]) -> list[int]:
 
 
 def mmr(order: Sequence[int], scores: Floats, similarity: Similarity, balance: float, top_k: int) -> list[int]:
-    """Maximal marginal relevance: pick by `balance · score − (1 − balance) · likeness to what was picked`.
+    """Return the order by maximal marginal relevance: `balance · score − (1 − balance) · similarity to those picked`.
 
-    The first `top_k` are picked so; the rest follow in their order.
+    The first `top_k` are picked that way; the others follow in their order.
     """
     left = list(order)
     picked: list[int] = []
-    likeness = dict.fromkeys(left, 0.0)
+    similarities = dict.fromkeys(left, 0.0)
     while left and len(picked) < top_k:
-        best = max(left, key=lambda item: balance * scores[item] - (1 - balance) * likeness[item])
+        best = max(left, key=lambda item: balance * scores[item] - (1 - balance) * similarities[item])
         left.remove(best)
         picked.append(best)
         for item in left:
-            likeness[item] = max(likeness[item], similarity(item, best))
+            similarities[item] = max(similarities[item], similarity(item, best))
     return picked + left
 
 
 def memory_similarity(memories: Sequence[Memory]) -> Similarity:
-    """R0's likeness, .6 · cosine + .4 · Jaccard of entities, by the cosine of words; that alone without entities."""
+    """Return the similarity of two memories: 0.6 · cosine of words + 0.4 · Jaccard of entities, if both have entities.
+
+    The weights are the Hindsight reranker's, which takes the cosine of embeddings.
+    """
     bags: dict[int, Counter[str]] = {}
 
     def bag(item: int) -> Counter[str]:
@@ -124,7 +92,7 @@ def memory_similarity(memories: Sequence[Memory]) -> Similarity:
 
 
 def within_budget(order: Sequence[int], costs: Mapping[int, int], budget: int) -> list[int]:
-    """The longest beginning of the order whose costs fit; the first memory is kept even if it alone is too long."""
+    """Return the longest prefix of the order whose costs fit the budget, at least the first memory."""
     total = 0
     chosen: list[int] = []
     for item in order:
@@ -138,9 +106,9 @@ def within_budget(order: Sequence[int], costs: Mapping[int, int], budget: int) -
 def replace_one(
     order: Sequence[int], first_stage_order: Sequence[int], scores: Floats, top_k: int, margin: float
 ) -> list[int]:
-    """R1's cautious mode: the first stage's top k, its weakest replaced by the best outsider if that wins by `margin`.
+    """Return the first stage's top k with its weakest replaced by the best outsider, if that wins by `margin`.
 
-    The rest follows in the reranked order.
+    This is LycheeMem's conservative mode. The others follow in the reranked order.
     """
     kept = list(first_stage_order[:top_k])
     chosen = set(kept)

@@ -7,16 +7,14 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
-from typing import Literal
 
 from mnemorank.memory.memory import Memory
 from mnemorank.memory.moment import Moment
 from mnemorank.memory.values import as_id, is_missing
 from mnemorank.ranking.rivals import Claim, are_rivals
+from mnemorank.results import StaleReason
 from mnemorank.text.bm25 import jaccard, word_cosine
 from mnemorank.text.words import terms
-
-Reason = Literal["stated", "key", "alike"]
 
 SAME_TEXT = 0.55
 SAME_ENTITIES = 0.5
@@ -44,13 +42,13 @@ class Supersession:
     """:param stale: position of an outdated memory → position of the one that replaced it.
     :param future: positions of memories that had not begun at the asked date.
     :param because: position of an outdated memory → how that is known: one of the two says so (`stated`), they share a
-        `key`, or their words are `alike`.
+        `key`, or their words are `similar`.
     :param successors: position of an outdated memory → all that replaced it, the newest, which `stale` names, first.
     """
 
     stale: dict[int, int] = field(default_factory=dict)
     future: frozenset[int] = frozenset()
-    because: dict[int, Reason] = field(default_factory=dict)
+    because: dict[int, StaleReason] = field(default_factory=dict)
     successors: dict[int, tuple[int, ...]] = field(default_factory=dict)
 
 
@@ -73,6 +71,7 @@ def find_superseded(
     as_of: Moment | None = None,
     among: Sequence[int] | None = None,
     now: Moment | None = None,
+    similar: bool = False,
 ) -> Supersession:
     """Which memories were replaced by another of the pool.
 
@@ -85,6 +84,7 @@ def find_superseded(
     :param as_of: the date whose state is asked for; memories that began later neither count nor replace.
     :param among: positions to look at, all by default; `future` is always of the whole pool.
     :param now: the present: what is to begin later, a plan, replaces nothing yet, unless it is stated to.
+    :param similar: also compare the words of dated facts, by an English heuristic.
     """
     future = not_begun(memories, as_of)
     known = [i for i in (range(len(memories)) if among is None else among) if i not in future]
@@ -95,7 +95,7 @@ def find_superseded(
     replaced = {older for older, _ in named}
     guessed = {
         pair: why
-        for pair, why in _matching_pairs(memories, begun, seen_from).items()
+        for pair, why in _matching_pairs(memories, begun, seen_from, similar).items()
         if pair[0] not in replaced and pair[::-1] not in named
     }
     pairs = named | guessed
@@ -169,17 +169,16 @@ def demote(order: Sequence[int], found: Supersession, relevance: Sequence[float]
     return placed + [item for item in order if item in found.future]
 
 
-def drop(order: Sequence[int], found: Supersession) -> list[int]:
-    """Leave out each stale memory; memories of the future go last."""
-    result = [item for item in order if item not in found.stale]
-    return sorted(result, key=lambda item: item in found.future)
+def dropped(found: Supersession) -> set[int]:
+    """Return the stale memories that may be left out: never those that are merely similar to a newer one."""
+    return {item for item in found.stale if found.because[item] != "similar"}
 
 
-def _named_pairs(memories: Sequence[Memory], known: Sequence[int]) -> dict[tuple[int, int], Reason]:
+def _named_pairs(memories: Sequence[Memory], known: Sequence[int]) -> dict[tuple[int, int], StaleReason]:
     by_id: dict[str | None, list[int]] = defaultdict(list)  # a pool of two retrievers may hold a memory twice
     for i in known:
         by_id[memories[i].id].append(i)
-    pairs: dict[tuple[int, int], Reason] = {}
+    pairs: dict[tuple[int, int], StaleReason] = {}
     for i in known:
         for name, is_newer in (("supersedes", True), ("superseded_by", False)):
             stated = memories[i].metadata.get(name)
@@ -191,8 +190,8 @@ def _named_pairs(memories: Sequence[Memory], known: Sequence[int]) -> dict[tuple
 
 
 def _matching_pairs(
-    memories: Sequence[Memory], known: Sequence[int], seen_from: Moment | None
-) -> dict[tuple[int, int], Reason]:
+    memories: Sequence[Memory], known: Sequence[int], seen_from: Moment | None, similar: bool
+) -> dict[tuple[int, int], StaleReason]:
     """(older, newer) of states that share a key, each with the newest of its key, and of states that are alike and do
     not both have one. What is over does not replace what goes on."""
     keyed: dict[str, list[int]] = defaultdict(list)
@@ -203,9 +202,9 @@ def _matching_pairs(
             continue
         if not is_missing(memory.metadata.get("key")):
             keyed[str(memory.metadata["key"])].append(i)
-        if memory.is_state and (memory.occurred_start is not None or _is_noted_fact(memory)):
+        if similar and memory.is_state and (memory.occurred_start is not None or _is_noted_fact(memory)):
             bags[i] = Counter(terms(memory.text[:2000]))
-    pairs: list[tuple[int, int, Reason]] = [(a, b, "alike") for a, b in _alike(memories, bags)]
+    pairs: list[tuple[int, int, StaleReason]] = [(a, b, "similar") for a, b in _alike(memories, bags)]
     for group in keyed.values():
         newest = sorted(group, key=lambda i: (memories[i].begun or _NEVER).start)[-_MOST_SUCCESSORS:]
         pairs += [(a, b, "key") for b in newest for a in group if a != b]

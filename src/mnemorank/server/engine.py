@@ -76,6 +76,8 @@ class Engine:
             gone.cancel()
             if not future.done():
                 ticket.cancel()
+                if deadline is not None:
+                    deadline.cancel()
             self._note(request, ticket, served)
 
     def deadline(self, request: Request, wanted_ms: float | None = None) -> Deadline:

@@ -10,14 +10,13 @@ import re
 from collections.abc import Iterator
 from itertools import pairwise
 
-from mnemorank.ranking.stages.entity_links import heading_of
-
 _SENTENCE_END = re.compile(
     r"(?:(?<=[.!?…])|(?<=[.!?…][\"'”’)\]]))\s+(?![a-z])"  # not after `e.g.`
     r"|(?<=[。！？])(?![。！？」』”’）])"
 )
 # What is shorter is no sentence of its own (`Dr.`, `6.`, `No!`) and goes with the next one.
 _SHORT = 20
+_HEADING = re.compile(r"([^\n]{2,60}?): ")
 
 
 def excerpts(text: str) -> list[str]:
@@ -26,6 +25,12 @@ def excerpts(text: str) -> list[str]:
     if len(sentences) < 3:
         return []
     return [_joined(*pair) for pair in pairwise(sentences)]
+
+
+def heading_of(text: str) -> str:
+    """Return the heading that a text begins with (`Orlo Vantage: `), or `""`."""
+    found = _HEADING.match(text)
+    return found[0] if found else ""
 
 
 def _sentences(text: str) -> Iterator[tuple[str, str]]:

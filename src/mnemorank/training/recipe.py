@@ -9,7 +9,7 @@ from typing import Any
 
 from mnemorank._internal.old_config import at_least, between, file_name, one_of, positive
 from mnemorank.artifact.formats import formats
-from mnemorank.artifact.manifest import CHECKS, Calibration, FirstStage, Windows
+from mnemorank.artifact.manifest import CHECKS, Calibration, PipelineWeights, Windows
 from mnemorank.artifact.templates import templates
 from mnemorank.data.sources import Source
 from mnemorank.errors import InputError
@@ -222,12 +222,10 @@ class PipelineTable:
     :param calibration: instead of the one that is fitted on the dev questions, as where it was fitted with the blend.
     """
 
-    first_stage: FirstStage = FirstStage()
+    weights: PipelineWeights = PipelineWeights()
+    first_stage_method: str = "score"
+    long_query_terms: int | None = None
     windows: Windows = Windows()
-    link_weight: float = 0.0
-    occasion_weight: float = 0.0
-    asked_time_weight: float = 0.0
-    closer_weight: float = 0.0
     abstain_below: float = 0.0
     calibration: Calibration | None = None
 

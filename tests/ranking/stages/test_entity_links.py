@@ -3,7 +3,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from mnemorank import Fusion, InputError, Model, Options, Reranker
+from mnemorank import InputError, Model, Options, Reranker
+from mnemorank.artifact.manifest import PipelineWeights
 from mnemorank.ranking.stages.entity_links import linked, subject_of
 
 QUERY = "Where was the director of Kiss and Tell born?"
@@ -99,11 +100,12 @@ def test_links_raise_the_score_and_leave_relevance(tiny_onnx):
     model = Model.load(tiny_onnx)
     memories = [FILM, DIRECTOR, OTHER]
     plain = Reranker(model).rerank(QUERY, memories, explain=True)
-    linked = Reranker(replace(model, manifest=replace(model.manifest, link_weight=3.0))).rerank(
-        QUERY, memories, explain=True
-    )
+    linked = Reranker(
+        replace(model, manifest=replace(model.manifest, weights=PipelineWeights(entity_links=3.0)))
+    ).rerank(QUERY, memories, explain=True)
     off = Reranker(
-        replace(model, manifest=replace(model.manifest, link_weight=3.0)), options=Options(fusion=Fusion(link_weight=0))
+        replace(model, manifest=replace(model.manifest, weights=PipelineWeights(entity_links=3.0))),
+        options=Options(weights={"entity_links": 0}),
     ).rerank(QUERY, memories)
 
     def by_index(ranking):
@@ -112,24 +114,28 @@ def test_links_raise_the_score_and_leave_relevance(tiny_onnx):
     assert [r.score for r in off.results] == [r.score for r in plain.results]
     for before, after in zip(by_index(plain), by_index(linked), strict=True):
         assert after.relevance == before.relevance
-        assert (after.score > before.score) == (after.factors["links"] > 0)
-    assert any(r.factors["links"] > 0 for r in linked.results)
+        assert (after.score > before.score) == (after.factors["entity_links"] > 0)
+    assert any(r.factors["entity_links"] > 0 for r in linked.results)
 
 
 def test_a_negative_weight_is_refused():
-    with pytest.raises(InputError, match="link_weight"):
-        Fusion(link_weight=-1)
+    with pytest.raises(InputError, match=r"weights\.entity_links"):
+        Options(weights={"entity_links": -1})
 
 
 def test_about_a_long_query_links_count_less_unless_the_caller_weighs_them(tiny_onnx):
     model = Model.load(tiny_onnx)
-    manifest = replace(model.manifest, link_weight=3.0, first_stage=replace(model.manifest.first_stage, long_query=2))
-    short = replace(model, manifest=replace(manifest, first_stage=replace(manifest.first_stage, long_query=None)))
-    weighed = Options(fusion=Fusion(link_weight=3.0))
+    manifest = replace(
+        model.manifest,
+        weights=PipelineWeights(entity_links=3.0),
+        long_query_terms=2,
+    )
+    short = replace(model, manifest=replace(manifest, long_query_terms=None))
+    weighed = Options(weights={"entity_links": 3.0})
 
     def links(model, options=None):
         ranking = Reranker(model, options=options).rerank(QUERY, [FILM, DIRECTOR, OTHER], explain=True)
-        return sum(result.factors["links"] for result in ranking)
+        return sum(result.factors["entity_links"] for result in ranking)
 
     long = replace(model, manifest=manifest)
     assert 0 < links(long) < links(short)

@@ -2,7 +2,7 @@ from datetime import date
 
 import pytest
 
-from mnemorank import Fusion, InputError, Memory, Options, Reranker
+from mnemorank import InputError, Memory, Options, Reranker
 from mnemorank.memory.moment import Moment
 from mnemorank.ranking.stages.query_dates import asked_times, time_evidence
 
@@ -189,28 +189,28 @@ def test_without_a_time_or_a_pool_there_is_nothing_to_gain():
 
 def test_it_raises_the_score_and_leaves_relevance(tiny_onnx):
     pool = [{"text": "a bracelet", "mentioned_at": "2023-03-04"}, {"text": "a bracelet", "mentioned_at": "2023-01-04"}]
-    options = Options(fusion=Fusion(asked_time_weight=2.0), first_stage="none", supersede=False)
+    options = Options(weights={"query_dates": 2.0}, first_stage="none", supersession="off")
     ask = Reranker(tiny_onnx, options=options).rerank
     named = ask("Who gave me a bracelet last Saturday?", pool, now=NOW, explain=True)
     assert [result.index for result in named] == [0, 1]
     assert named[0].relevance == pytest.approx(named[1].relevance)
-    assert named[0].factors["asked_time"] == 2
-    assert named[1].factors["asked_time"] == pytest.approx(0, abs=1e-9)
+    assert named[0].factors["query_dates"] == 2
+    assert named[1].factors["query_dates"] == pytest.approx(0, abs=1e-9)
     told = ask("Who gave me a bracelet last Saturday?", pool, now=NOW, explain=True, time_range=("2023-01", "2023-01"))
     assert [result.index for result in told] == [1, 0]
-    assert told[0].factors["asked_time"] == 0
+    assert told[0].factors["query_dates"] == 0
 
 
 def test_times_are_seen_from_the_date_that_is_asked_for(tiny_onnx):
     pool = [{"text": "a bracelet", "mentioned_at": day} for day in ("2023-03-08", "2021-06-14")]
-    options = Options(fusion=Fusion(asked_time_weight=2.0), first_stage="none", supersede=False)
+    options = Options(weights={"query_dates": 2.0}, first_stage="none", supersession="off")
     then = Reranker(tiny_onnx, options=options).rerank("yesterday", pool, now=NOW, as_of="2021-06-15", explain=True)
-    assert {result.index: result.factors["asked_time"] for result in then}[1] == 2
+    assert {result.index: result.factors["query_dates"] for result in then}[1] == 2
 
 
 def test_a_weight_below_zero_is_refused():
-    with pytest.raises(InputError, match="asked_time_weight: expected a number from 0"):
-        Fusion(asked_time_weight=-1)
+    with pytest.raises(InputError, match=r"weights\.query_dates: expected a number from 0"):
+        Options(weights={"query_dates": -1})
 
 
 def test_a_state_that_had_not_begun_in_the_asked_year_does_not_gain():

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from mnemorank import Fusion, InputError, MnemorankError, Model, Options, Reranker, ScorerError
+from mnemorank import InputError, MnemorankError, Model, Options, Reranker, ScorerError
 from mnemorank.memory.moment import Moment
 
 QUERY = "What did Tesla study?"
@@ -20,8 +20,8 @@ LONG = [
     *(FILLER + f"Letters to Tesla fill box {number} of the archive. " + FILLER for number in range(6)),
 ]
 SHORT = ["Tesla studied engineering.", "Tesla is a car."]
-LOOKING = Options(fusion=Fusion(closer_weight=0.6))
-BLIND = Options(fusion=Fusion(closer_weight=0.0))
+LOOKING = Options(weights={"rescoring": 0.6})
+BLIND = Options(weights={"rescoring": 0.0})
 
 
 class Watched:
@@ -56,7 +56,7 @@ def test_long_leaders_are_read_again_by_excerpts(mini):
     ranking = Reranker(watched, options=LOOKING).rerank(QUERY, LONG, explain=True)
     _, excerpts = watched.asked
     assert any("read engineering" in excerpt.text and len(excerpt.text) < 200 for excerpt in excerpts)
-    looked_at = [result for result in ranking if result.factors["closer"]]
+    looked_at = [result for result in ranking if result.factors["rescoring"]]
     assert 0 < len(looked_at) <= 5
     blind = {result.index: result for result in Reranker(mini, options=BLIND).rerank(QUERY, LONG)}
     assert all(result.raw_score == pytest.approx(blind[result.index].raw_score, abs=0.01) for result in ranking)
@@ -65,8 +65,8 @@ def test_long_leaders_are_read_again_by_excerpts(mini):
 
 def test_the_share_is_the_weight(mini):
     def closer(weight):
-        ranking = Reranker(mini, options=Options(fusion=Fusion(closer_weight=weight))).rerank(QUERY, LONG, explain=True)
-        return {result.index: result.factors["closer"] for result in ranking}
+        ranking = Reranker(mini, options=Options(weights={"rescoring": weight})).rerank(QUERY, LONG, explain=True)
+        return {result.index: result.factors["rescoring"] for result in ranking}
 
     half, whole = closer(0.5), closer(1.0)
     assert half == {index: pytest.approx(value / 2) for index, value in whole.items()}
@@ -85,7 +85,7 @@ def test_a_model_that_fails_now_leaves_the_ranking_as_it_was(mini, error):
         raise error("gone")
 
     ranking = Reranker(Watched(mini, fail), options=LOOKING).rerank(QUERY, LONG)
-    assert ranking.warnings == ("no closer look at the best memories: gone",)
+    assert ranking.warnings == ("passages of the best memories were not scored again: gone",)
     assert ranking.degraded is None
     assert order(ranking) == order(Reranker(mini, options=BLIND).rerank(QUERY, LONG))
 
@@ -99,18 +99,18 @@ def test_a_text_without_end_is_read_by_some_excerpts_only(mini):
 def test_copies_of_a_leader_are_worth_the_same_however_many(mini):
     ranking = Reranker(mini, options=LOOKING).rerank(QUERY, [LONG[0]] * 7 + LONG[1:], explain=True)
     copies = [result for result in ranking if result.index < 7]
-    assert copies[0].factors["closer"]
-    assert {result.factors["closer"] for result in copies} == {copies[0].factors["closer"]}
+    assert copies[0].factors["rescoring"]
+    assert {result.factors["rescoring"] for result in copies} == {copies[0].factors["rescoring"]}
     dated = [{"text": LONG[0], "occurred_start": "2019-03-04"}, {"text": LONG[0], "occurred_end": "2011-03-04"}]
     other = Reranker(mini, options=LOOKING).rerank(QUERY, [*dated, *LONG[1:3]], explain=True)
-    assert len({result.factors["closer"] for result in other if result.index < 2}) == 2
+    assert len({result.factors["rescoring"] for result in other if result.index < 2}) == 2
 
 
 def test_what_had_not_begun_takes_nobodys_place(mini):
     begun = [{"text": text, "occurred_start": "2019-03-04"} for text in LONG[:2]]
     later = [{"text": text.replace("box", "box of Tesla, Tesla"), "occurred_start": "2023-03-04"} for text in LONG[2:]]
     ranking = Reranker(mini, options=LOOKING).rerank(QUERY, begun + later, as_of="2020", explain=True)
-    assert {result.index for result in ranking if result.factors["closer"]} == {0, 1}
+    assert {result.index for result in ranking if result.factors["rescoring"]} == {0, 1}
 
 
 def test_a_context_that_is_long_itself_is_not_read_again_with_each_excerpt(mini):
@@ -144,8 +144,8 @@ def test_an_excerpt_keeps_the_dates_of_its_memory(mini):
 
 
 def test_a_share_above_one_is_refused():
-    with pytest.raises(InputError, match="closer_weight: expected a number from 0 to 1"):
-        Fusion(closer_weight=1.5)
+    with pytest.raises(InputError, match=r"weights\.rescoring: expected a number from 0 to 1"):
+        Options(weights={"rescoring": 1.5})
 
 
 def test_copies_of_a_leader_take_no_others_place(mini):
@@ -153,4 +153,4 @@ def test_copies_of_a_leader_take_no_others_place(mini):
     copies = Reranker(crowd, options=LOOKING).rerank(QUERY, [*[LONG[0]] * 6, *LONG[1:3]], explain=True)
     once = Reranker(few, options=LOOKING).rerank(QUERY, LONG[:3], explain=True)
     assert len(crowd.asked[1]) == len(few.asked[1])
-    assert all(result.factors["closer"] for ranking in (copies, once) for result in ranking)
+    assert all(result.factors["rescoring"] for ranking in (copies, once) for result in ranking)

@@ -3,8 +3,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from mnemorank import Fusion, InputError, Memory, Model, Options, Reranker
-from mnemorank.ranking.pipeline import FirstRanking, Pipeline, Times
+from mnemorank import InputError, Memory, Model, Options, Reranker
+from mnemorank.artifact.manifest import PipelineWeights
+from mnemorank.ranking.first_stage import FirstStageRanking
+from mnemorank.ranking.pipeline import Pipeline
+from mnemorank.ranking.stage import Times
 from mnemorank.ranking.stages.same_day import company
 
 
@@ -87,30 +90,30 @@ WORDS = "cat tea boat work city rain song bread Ruby moved sleeps at".split()
 
 def with_weight(folder, weight):
     model = Model.load(folder)
-    return replace(model, manifest=replace(model.manifest, occasion_weight=weight))
+    return replace(model, manifest=replace(model.manifest, weights=PipelineWeights(same_day=weight)))
 
 
 def test_an_occasion_raises_the_score_and_leaves_relevance(tiny_onnx):
     model = with_weight(tiny_onnx, 0.5)
     pool = [Memory(" ".join(WORDS[: n + 1]), mentioned_at="2024-05-03" if n % 2 else None) for n in range(len(WORDS))]
-    off = Reranker(model, options=Options(fusion=Fusion(occasion_weight=0))).rerank("Ruby?", pool, explain=True)
+    off = Reranker(model, options=Options(weights={"same_day": 0})).rerank("Ruby?", pool, explain=True)
     on = Reranker(model).rerank("Ruby?", pool, explain=True)
     before, after = ({r.index: r for r in ranking} for ranking in (off, on))
-    assert all(r.factors["occasion"] == 0 for r in off)
+    assert all(r.factors["same_day"] == 0 for r in off)
     for index, result in after.items():
         assert result.relevance == before[index].relevance
-        assert (result.score > before[index].score) == (result.factors["occasion"] > 0)
-        assert index % 2 or result.factors["occasion"] == 0
-    assert any(r.factors["occasion"] > 0 for r in on)
+        assert (result.score > before[index].score) == (result.factors["same_day"] > 0)
+        assert index % 2 or result.factors["same_day"] == 0
+    assert any(r.factors["same_day"] > 0 for r in on)
 
 
 def ranked(folder, pool, logits, as_of=None, query="Where does Ruby work?"):
     """The pipeline over logits of our own."""
     model = with_weight(folder, 0.4)
     scored = replace(model.score(query, pool), raw=np.array(logits), manifest=model.manifest)
-    first_stage = FirstRanking.of(query, pool, "none")
-    times = Times.read("2024-12-01", as_of, None)
-    stage = Pipeline(query, pool, Options(first_stage="none"), times, first_stage, model)
+    first_stage = FirstStageRanking.of(query, pool, "none")
+    times = Times.parse("2024-12-01", as_of, None)
+    stage = Pipeline(query, pool, Options(first_stage="none"), times, first_stage, model, None, None)
     return stage.rank(scored, None, None, True, (), ())
 
 
@@ -125,7 +128,7 @@ def test_good_company_does_not_lift_an_outdated_memory_above_its_successor(tiny_
     pool = [job("Zenith", "2021-05-03"), job("Aurora Labs", "2024-02-01"), *notes, *OTHERS]
     ranking = ranked(tiny_onnx, pool, [-1.0, -0.8, 3.0, 3.0, *[-4.0] * 8])
     place = {result.index: result for result in ranking}
-    assert place[0].factors["occasion"] > 1
+    assert place[0].factors["same_day"] > 1
     assert place[0].stale
     assert place[1].rank < place[0].rank
 
@@ -138,7 +141,7 @@ def test_what_had_not_begun_speaks_for_nothing(tiny_onnx):
     ]
     logits = [5.0, 0.0, *[-2.0] * 8]
     now, then = (
-        {result.index: result.factors["occasion"] for result in ranked(tiny_onnx, pool, logits, as_of)}
+        {result.index: result.factors["same_day"] for result in ranked(tiny_onnx, pool, logits, as_of)}
         for as_of in (None, "2021")
     )
     assert now[1] > 0
@@ -150,11 +153,11 @@ def test_what_was_not_scored_takes_no_part(tiny_onnx):
     days = memories(*["2024-05-03"] * 4, *[None] * 7)
     found = {result.index: result for result in ranked(tiny_onnx, days, logits)}
     assert found[1].score is None
-    assert found[3].factors["occasion"] > 0
+    assert found[3].factors["same_day"] > 0
     assert np.isfinite([result.score for result in found.values() if result.score is not None]).all()
 
 
 @pytest.mark.parametrize("weight", [-1, 1.5, float("nan")])
 def test_a_weight_out_of_bounds_is_refused(weight):
-    with pytest.raises(InputError, match="occasion_weight: expected a number from 0 to 1"):
-        Fusion(occasion_weight=weight)
+    with pytest.raises(InputError, match=r"weights\.same_day: expected a number from 0 to 1"):
+        Options(weights={"same_day": weight})

@@ -159,7 +159,7 @@ def test_a_closed_model_degrades_to_the_first_stage_order(bert):
     reranker.close()
     ranking = reranker.rerank(QUERY, TEXTS)
     assert [result.index for result in ranking] == list(range(len(TEXTS)))
-    assert "was closed" in ranking.degraded
+    assert "was closed" in str(ranking.degraded)
 
 
 def test_a_failing_network_is_a_scorer_error(bert):

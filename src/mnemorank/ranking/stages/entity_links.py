@@ -16,18 +16,39 @@ from collections.abc import Sequence
 import numpy as np
 
 from mnemorank._internal.arrays import Floats, sigmoid
+from mnemorank.ranking.stage import RankingContext
 from mnemorank.text.chat import without_role
+from mnemorank.text.sentences import heading_of
 from mnemorank.text.words import terms
 
 # Where no heading (`Orlo Vantage: …`) says what a text is about, its first words do, with less certainty.
-_HEADING = re.compile(r"([^\n]{2,60}?): ")
 _IN_BRACKETS = re.compile(r"\(.*?\)")
 _FIRST_TERMS, _CERTAINTY = 6, 0.25
 _SOURCES = 5
+_MAX_CANDIDATES = 200
 _STEEPNESS, _HEAD_START = 2.0, 1.0
 # What a first hop is worth beside a second: the model and BM25 have seen the query's words themselves. A heading of a
 # single word may be no name at all (`Update: …`).
 _FIRST_HOP, _SINGLE_WORD = 0.45, 0.5
+
+
+class EntityLinks:
+    """Raises memories about something that the query or a good candidate names."""
+
+    name = "entity_links"
+
+    def adjust(self, context: RankingContext) -> Floats:
+        weight = context.weight(self.name)
+        if self.name not in context.options.weights:
+            weight *= context.bm25_trust  # a chat turn names much in passing that leads nowhere
+        result = np.zeros(len(context.pool))
+        if weight and context.candidates:
+            best = sorted(context.candidates, key=lambda i: -context.log_odds[i])[:_MAX_CANDIDATES]
+            texts = [context.pool[i].text for i in best]
+            result[best] = linked(
+                context.query, texts, [context.passage(i) for i in best], context.log_odds[best], weight
+            )
+        return result
 
 
 def linked(query: str, texts: Sequence[str], passages: Sequence[str], odds: Floats, weight: float) -> Floats:
@@ -106,12 +127,6 @@ def subject_of(text: str) -> tuple[list[str], float]:
     if stated := terms(_IN_BRACKETS.sub("", heading_of(text))):
         return stated, 1.0
     return terms(text[:400])[:_FIRST_TERMS], _CERTAINTY
-
-
-def heading_of(text: str) -> str:
-    """What a text begins with up to its colon and space, `""` where that is no heading."""
-    found = _HEADING.match(text)
-    return found[0] if found else ""
 
 
 def _rarity(count: int, pool: int) -> float:

@@ -19,6 +19,7 @@ import numpy as np
 from mnemorank._internal.arrays import Floats
 from mnemorank.memory.memory import Memory
 from mnemorank.memory.moment import MONTHS, Moment
+from mnemorank.ranking.stage import RankingContext
 
 # A longer query is no question; a turn of a chat asks at its end.
 _READ = 2000
@@ -159,6 +160,20 @@ def asked_times(query: str, now: Moment, years: Sequence[int] = ()) -> list[Aske
             else:
                 found += _named(match, now.year, years or (now.year,))
     return list(dict.fromkeys(found))
+
+
+class QueryDates:
+    """Raises memories of the time that the query names, unless the caller gave a `time_range`."""
+
+    name = "query_dates"
+
+    def adjust(self, context: RankingContext) -> Floats:
+        result = np.zeros(len(context.pool))
+        weight, candidates, times = context.weight(self.name), context.candidates, context.times
+        if weight and candidates and times.time_range is None:
+            memories = [context.pool[i] for i in candidates]
+            result[candidates] = time_evidence(context.query, memories, times.as_of or times.now, weight)
+        return result
 
 
 def time_evidence(query: str, memories: Sequence[Memory], now: Moment, weight: float) -> Floats:

@@ -1,7 +1,7 @@
-"""Occasions: what was said or done on the day of good candidates is likelier to matter too.
+"""Same-day boost: what was said or done on the day of good candidates is likelier to matter too.
 
-"Why were we late for Mara's recital?" may need the note about the flat tyre of that morning, which shares nothing with
-the question but its day. No model that reads one memory at a time can see that; the pool can.
+"Why were we late for Mara's recital?" may need the note about the flat tire of that morning, which shares nothing with
+the question but its day. A model that reads one memory at a time cannot see that; the pool can.
 """
 
 from __future__ import annotations
@@ -13,10 +13,25 @@ import numpy as np
 
 from mnemorank._internal.arrays import Floats
 from mnemorank.memory.memory import Memory
-from mnemorank.ranking.factors import FULL_POOL
+from mnemorank.ranking.first_stage import FULL_POOL
+from mnemorank.ranking.stage import RankingContext
 
 _COMPANIONS = 2
 _CROWD = 8
+
+
+class SameDay:
+    """Raises memories of a day that has other good candidates."""
+
+    name = "same_day"
+
+    def adjust(self, context: RankingContext) -> Floats:
+        result = np.zeros(len(context.pool))
+        weight, candidates = context.weight(self.name), context.candidates
+        if weight and candidates:
+            memories = [context.pool[i] for i in candidates]
+            result[candidates] = weight * company(memories, context.log_odds[candidates])
+        return result
 
 
 def company(memories: Sequence[Memory], odds: Floats) -> Floats:

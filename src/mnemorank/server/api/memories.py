@@ -15,7 +15,7 @@ from mnemorank.learning.events import RerankEvent, new_event_id
 from mnemorank.server.api.schemas import ERROR_EXAMPLE, MemoriesRequest, MemoriesResponse, dialect_router, errors
 from mnemorank.server.auth import Caller, Reader
 from mnemorank.server.engine import Answer, Engine
-from mnemorank.server.errors import DeadlineError, Problem
+from mnemorank.server.errors import Problem
 from mnemorank.server.event_log import EventLog
 from mnemorank.server.model_slot import Served
 from mnemorank.server.observability import log_failure
@@ -26,7 +26,6 @@ logger = logging.getLogger(__name__)
 router = dialect_router("mnemorank")
 
 MOST_COMPARISONS = 2_000_000
-_NO_TIME = 0.001
 
 
 @router.post("/v1/memories/rerank", response_model=MemoriesResponse, responses=errors(ERROR_EXAMPLE))
@@ -35,38 +34,31 @@ async def rerank(request: Request, body: MemoriesRequest, caller: Reader) -> JSO
     engine: Engine = request.app.state.engine
     settings: Settings = request.app.state.settings
     _check(body, settings)
-    options = body.options()
+    options = body.ranking_options()
     tenant = _tenant(body, caller)
     deadline = engine.deadline(request, body.deadline_ms)
-    is_urgent = body.deadline_ms is not None or "x-deadline-ms" in request.headers
     event_id = new_event_id()
     if settings.log_texts:
         request.state.notes["query"] = body.query
 
-    def rank(served: Served, deadline_ms: float | None) -> Ranking:
-        return served.reranker.rerank(
+    def work(served: Served) -> Ranking:
+        ranking = served.reranker.rerank_within(
+            deadline,
             body.query,
             body.memories,
             top_k=body.top_k,
             now=body.now,
             as_of=body.as_of,
-            time_range=tuple(body.time_range) if body.time_range else None,  # type: ignore[arg-type]
+            time_range=(body.time_range[0], body.time_range[1]) if body.time_range else None,
             instruction=body.instruction,
-            deadline_ms=deadline_ms,
             explain=body.explain,
             field=body.field,
             on_error=body.on_error,
             options=options,
         )
-
-    def work(served: Served) -> Ranking:
-        try:
-            ranking = rank(served, max(deadline.remaining() * 1000, _NO_TIME) if is_urgent else None)
-        except DeadlineError:
-            ranking = rank(served, _NO_TIME)
         return _record(request, ranking, body, served, event_id, tenant)
 
-    answer = await engine.run(request, work, None if is_urgent else deadline)
+    answer = await engine.run(request, work, deadline)
     _note_degraded(request, answer.value)
     return JSONResponse(_written(answer, event_id, body))
 
@@ -78,9 +70,9 @@ def _check(body: MemoriesRequest, settings: Settings) -> None:
     for position, memory in enumerate(body.memories):
         check_memory(memory, position, body.field, settings)
     count = len(body.memories)
-    if body.selection.diversity is not None and count * min(body.top_k or count, count) > MOST_COMPARISONS:
+    if body.options.diversity is not None and count * min(body.top_k or count, count) > MOST_COMPARISONS:
         message = f"memories times top_k may not exceed {MOST_COMPARISONS}; lower top_k or send fewer memories"
-        raise Problem(422, "limit", f"selection.diversity: {message}", field="selection.diversity")
+        raise Problem(422, "limit", f"options.diversity: {message}", field="options.diversity")
 
 
 def _tenant(body: MemoriesRequest, caller: Caller) -> str | None:
@@ -127,9 +119,8 @@ def _explored(ranking: Ranking, probability: float, source: random.Random) -> tu
 
 def _note_degraded(request: Request, ranking: Ranking) -> None:
     if ranking.degraded is not None:
-        reason = "deadline" if ranking.degraded.startswith("deadline") else "model"
-        request.app.state.metrics.degraded.labels(reason).inc()
-        request.state.notes["degraded"] = reason
+        request.app.state.metrics.degraded.labels(ranking.degraded.kind).inc()
+        request.state.notes["degraded"] = ranking.degraded.kind
 
 
 def _written(answer: Answer[Ranking], event_id: str, body: MemoriesRequest) -> Mapping[str, Any]:
@@ -143,7 +134,7 @@ def _written(answer: Answer[Ranking], event_id: str, body: MemoriesRequest) -> M
         },
         "results": [result.to_dict(texts=body.return_texts, factors=body.explain) for result in ranking],
         "abstained": ranking.abstained,
-        "degraded": ranking.degraded,
+        "degraded": None if ranking.degraded is None else ranking.degraded.to_dict(),
         "warnings": list(ranking.warnings),
         "usage": {"pairs": answer.ticket.pairs, "tokens": answer.ticket.tokens},
     }

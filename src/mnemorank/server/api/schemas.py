@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, TypeVar
+from dataclasses import fields
+from typing import Annotated, Any, Literal, get_type_hints
 
 from fastapi import APIRouter
 from pydantic import (
@@ -17,11 +18,11 @@ from pydantic import (
     StrictInt,
     StrictStr,
     WithJsonSchema,
+    create_model,
 )
 
-from mnemorank import Fusion, Options, Selection
+from mnemorank import Options
 from mnemorank.errors import InputError
-from mnemorank.server.errors import Problem
 from mnemorank.server.requests import LONGEST_NAME, StrictRoute
 
 LARGEST = 2**31 - 1
@@ -116,9 +117,6 @@ class NativeShape(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-T = TypeVar("T")
-
-
 def _is_memory(value: object) -> object:
     if not isinstance(value, (str, dict)):
         raise ValueError("expected a string or an object")
@@ -132,41 +130,27 @@ MemoryShape = Annotated[
 ]
 
 
-def _is_supersede(value: object) -> object:
-    if not isinstance(value, bool) and value not in ("demote", "drop"):
-        raise ValueError('expected true, false, "demote" or "drop"')
-    return value
+_SCHEMA_TYPES: dict[Any, Any] = {
+    float: Number,
+    int: Count,
+    bool: Flag,
+    float | None: Number | None,
+    int | None: Count | None,
+}
 
 
-SupersedeShape = Annotated[
-    bool | Literal["demote", "drop"],
-    PlainValidator(_is_supersede),
-    WithJsonSchema({"anyOf": [{"type": "boolean"}, {"enum": ["demote", "drop"], "type": "string"}]}),
-]
+def _options_schema() -> type[NativeShape]:
+    """Derive the schema of `options` from the fields of `Options`."""
+    hints = get_type_hints(Options)
+    defaults = Options()
+    schema: dict[str, Any] = {}
+    for option in fields(Options):
+        kind: Any = dict[str, Number] if option.name == "weights" else hints[option.name]
+        schema[option.name] = (_SCHEMA_TYPES.get(kind, kind), getattr(defaults, option.name))
+    return create_model("RankingOptions", __base__=NativeShape, **schema)
 
 
-class FusionShape(NativeShape):
-    recency: Literal["none", "linear", "exponential"] = "none"
-    recency_weight: Number = 0.2
-    recency_days: Number = 365.0
-    half_life_days: Number = 90.0
-    temporal_weight: Number = 0.2
-    proof_weight: Number = 0.1
-    trust_weight: Number = 0.2
-    first_stage_weight: Number | None = None
-    first_stage_method: Literal["score", "rank"] | None = None
-    link_weight: Number | None = None
-    occasion_weight: Number | None = None
-    asked_time_weight: Number | None = None
-    closer_weight: Number | None = None
-
-
-class SelectionShape(NativeShape):
-    floor: Number | None = None
-    diversity: Number | None = None
-    tie_margin: Number = 0.0
-    token_budget: Count | None = None
-    replace_only: Number | None = None
+OptionsShape: Any = _options_schema()  # Any: mypy cannot follow a derived model
 
 
 class MemoriesRequest(NativeShape):
@@ -201,36 +185,18 @@ class MemoriesRequest(NativeShape):
     return_texts: Flag = True
     field: Name | None = Field(None, description="The key that holds the text")
     on_error: Literal["raise", "skip"] = "raise"
-    first_stage: Literal["auto", "given", "bm25", "none"] = "auto"
-    supersede: SupersedeShape = Field(True, description="What is outdated ranks below its successor, or is left out")
-    limit: Count | None = Field(None, description="Score only so many, the first stage's best")
-    abstain_below: Annotated[StrictFloat | StrictInt, Field(ge=0, le=1)] | None = Field(
-        None, description="The relevance the best must reach; the model's by default, 0 never abstains"
-    )
-    fusion: FusionShape = FusionShape()
-    selection: SelectionShape = SelectionShape()
+    options: OptionsShape = Field(default_factory=OptionsShape, description="How to rank; see Options")
     user: Name | None = Field(None, description="Who asks, by a name of your own; for the feedback log")
     tenant: Name | None = Field(None, description="Whose data this is, where the API key does not say it")
     test: Flag = Field(False, description="Test traffic; learning leaves it out")
 
-    def options(self) -> Options:
-        return Options(
-            fusion=_made("fusion", Fusion, self.fusion),
-            selection=_made("selection", Selection, self.selection),
-            first_stage=self.first_stage,
-            supersede=self.supersede,
-            limit=self.limit,
-            abstain_below=self.abstain_below,
-        )
-
-
-def _made(name: str, kind: type[T], shape: NativeShape) -> T:
-    """The library's own options; what it says is wrong with one is told by its full name."""
-    try:
-        return kind(**shape.model_dump())
-    except InputError as error:
-        field, _, _ = str(error).partition(":")
-        raise Problem(422, "invalid", f"{name}.{error}", field=f"{name}.{field}") from None
+    def ranking_options(self) -> Options:
+        """Return the request's options; errors name the field by its path in the body."""
+        try:
+            return Options(**self.options.model_dump())
+        except InputError as error:
+            field = f"options.{error.field}" if error.field else "options"
+            raise InputError(error.message, field=field, code=error.code) from None
 
 
 class ModelShape(BaseModel):
@@ -249,10 +215,15 @@ class ResultShape(BaseModel):
     rank_change: int
     stale: bool
     superseded_by: int | None
-    stale_because: Literal["stated", "key", "alike"] | None
+    stale_because: Literal["stated", "key", "similar"] | None
     text: str | None = None
     passage: str | None = None
     factors: dict[str, float] | None = None
+
+
+class DegradationShape(BaseModel):
+    kind: Literal["deadline", "model_failed", "incomplete"]
+    message: str
 
 
 class MemoriesResponse(BaseModel):
@@ -260,6 +231,6 @@ class MemoriesResponse(BaseModel):
     model: ModelShape
     results: list[ResultShape]
     abstained: bool
-    degraded: str | None
+    degraded: DegradationShape | None
     warnings: list[str]
     usage: dict[str, int]
