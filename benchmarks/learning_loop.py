@@ -31,8 +31,9 @@ from typing import Any
 import httpx
 
 from mnemorank.artifact.resolve import load_artifact
-from mnemorank.data.examples import Candidate, Example, Triplet, read_triplets
-from mnemorank.data.sources import shipped
+from mnemorank.data.bundled import bundled_dataset
+from mnemorank.data.examples import Candidate, Example, Triplet
+from mnemorank.data.formats import read_triplets
 from mnemorank.learning.measurement import measure_models
 from mnemorank.learning.versions import Registry
 from mnemorank.memory.memory import Memory
@@ -162,7 +163,7 @@ def main() -> None:
     root.mkdir(parents=True, exist_ok=True)
     (root / "learning.toml").write_text(SETTINGS.format(**vars(arguments)))
     source = random.Random(arguments.seed)
-    everything = list(read_triplets(shipped("train")))
+    everything = list(read_triplets(bundled_dataset("dated", "train")))
     asked = list({triplet.query: triplet for triplet in everything}.values())
     source.shuffle(asked)
     fresh = asked[arguments.events :][:100]

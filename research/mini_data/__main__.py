@@ -35,12 +35,12 @@ import taught
 import written
 from shared import MadeList
 
-from mnemorank.data.examples import open_to_write
+from mnemorank.data.formats import open_for_writing
 
 
 def write(folder: Path, name: str, lists: list[MadeList]) -> None:
     path = folder / f"{name}.jsonl.gz"
-    with open_to_write(path) as stream:
+    with open_for_writing(path) as stream:
         for number, made in enumerate(lists):
             record = {"id": str(number), "query": made.query, "source": name, "candidates": made.candidates()}
             if not made.right:

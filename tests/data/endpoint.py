@@ -1,4 +1,4 @@
-"""A real HTTP server that speaks OpenAI's chat completions, and misbehaves on demand."""
+"""An HTTP server with OpenAI's chat completions API that fails on demand."""
 
 from __future__ import annotations
 
@@ -14,18 +14,21 @@ Reply = tuple[int, dict[str, str], bytes]
 
 
 class Endpoint:
-    """:param script: what to do with the n-th request instead of answering it: a status, a body, or `stall`."""
+    """A fake API.
+
+    :param script: what the n-th request gets instead of grades: a status, a body, or `stall`.
+    """
 
     def __init__(self, script: dict[int, object] | None = None, grade: Callable[[str], float] | None = None) -> None:
         self.script = script or {}
         self.grade = grade or (lambda text: 1.0 if "right" in text else 0.2)
         self.requests: list[dict] = []
         self.headers: list[dict[str, str]] = []
-        self.at_once = self.most_at_once = 0
+        self.active = self.max_active = 0
         self.delay = 0.0
         self.lock = threading.Lock()
 
-    def answer(self, body: dict) -> Reply:
+    def respond(self, body: dict) -> Reply:
         with self.lock:
             number = len(self.requests)
             self.requests.append(body)
@@ -58,11 +61,11 @@ def serving(endpoint: Endpoint) -> Iterator[str]:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             with endpoint.lock:
                 endpoint.headers.append({**dict(self.headers), "path": self.path})
-                endpoint.at_once += 1
-                endpoint.most_at_once = max(endpoint.most_at_once, endpoint.at_once)
-            status, headers, content = endpoint.answer(body)
+                endpoint.active += 1
+                endpoint.max_active = max(endpoint.max_active, endpoint.active)
+            status, headers, content = endpoint.respond(body)
             with endpoint.lock:
-                endpoint.at_once -= 1
+                endpoint.active -= 1
             try:
                 self.send_response(status)
                 for name, value in {**headers, "Content-Length": str(len(content))}.items():

@@ -1,21 +1,20 @@
-"""Loaders, on small files of the published formats."""
+"""Benchmark loaders, on small files in the published formats."""
 
 from __future__ import annotations
 
 import gzip
 import json
-import threading
 from pathlib import Path
 
 import pytest
 import zstandard
 
 from mnemorank import InputError, Moment
-from mnemorank.data.benchmarks import loaders, read_ahead
+from mnemorank.data.benchmarks import loaders
 
 TASKS = {
     "triplets", "lists", "graded", "longmemeval", "longmemeval-turns", "locomo", "hotpotqa", "2wiki", "musique",
-    "squad", "beir",
+    "squad", "beir", "everyday",
 }  # fmt: skip
 
 
@@ -96,7 +95,7 @@ def hotpot_question(**changes):
     }
 
 
-def test_the_tasks_of_the_contract_are_there():
+def test_all_tasks_are_registered():
     assert set(loaders) == TASKS
 
 
@@ -120,7 +119,7 @@ def test_triplets_rank_each_query_against_all_memories_of_the_file(tmp_path):
     assert sides == [("Lives in Oslo", "Lives in Rome"), ("Lives in Oslo", "Has a cat")]
 
 
-def test_triplets_of_one_query_in_two_groups_are_two_questions(tmp_path):
+def test_the_same_query_in_two_groups_is_two_examples(tmp_path):
     rows = [
         {"query": "where?", "positive": "Oslo", "negative": "a cat", "group": "ann"},
         {"query": "Where?", "positive": "Bern", "negative": "a cat"},
@@ -134,7 +133,7 @@ def test_triplets_of_one_query_in_two_groups_are_two_questions(tmp_path):
     assert (ann.pairs, bob.pairs) == (((0, 1),), ((2, 3),))
 
 
-def test_graded_pairs_count_as_relevant_from_a_half(tmp_path):
+def test_graded_pairs_are_relevant_from_one_half(tmp_path):
     path = write_lines(
         tmp_path / "g.jsonl",
         [{"query": "q", "text": text, "label": label, "group": "g"} for text, label in (("a", 0.2), ("b", 0.8))],
@@ -157,7 +156,7 @@ def test_longmemeval_sessions_are_dated_candidates(tmp_path):
     assert unanswerable.labels == [0.0, 0.0]
 
 
-def test_longmemeval_sessions_that_the_haystack_lacks_are_missing(tmp_path):
+def test_longmemeval_counts_sessions_missing_from_the_haystack(tmp_path):
     answers = {"answer_session_ids": ["s2", "s8", "s9"]}
     rows = [longmemeval_question(**answers), longmemeval_question(question_id="q2_abs", **answers)]
     example, unanswerable = load("longmemeval", write(tmp_path / "l.json", rows))
@@ -174,47 +173,47 @@ def test_longmemeval_turns_are_relevant_by_has_answer(tmp_path):
 
 
 def test_longmemeval_is_streamed(tmp_path):
-    """A damaged end must not keep the questions before it from being read."""
+    """Questions before a truncated end are still read."""
     path = tmp_path / "l.json"
     path.write_text(json.dumps([longmemeval_question(question_id=f"q{i}") for i in range(5)])[:-30])
     seen = []
-    with pytest.raises(InputError, match=r"l.json:1: not valid JSON"):
+    with pytest.raises(InputError, match=r"l.json:1"):
         seen.extend(example.id for example in loaders["longmemeval"].read(path))
     assert seen == ["q0", "q1", "q2", "q3"]
 
 
 @pytest.mark.parametrize(
-    ("changes", "named"),
+    ("changes", "field"),
     [
-        ({"haystack_dates": ["2023/05/20 (Sat) 02:21"]}, "haystack_sessions: 2 sessions, 1 dates, 2 ids"),
-        ({"haystack_dates": ["2023/05/20 (Sat) 02:21", "soon"]}, "haystack_dates 1: not a date: 'soon'"),
-        ({"question": ""}, "question: expected a string"),
-        ({"answer_session_ids": "s2"}, "answer_session_ids: expected a list"),
-        ({"haystack_sessions": [[{"role": "user"}], []]}, "haystack_sessions 0: content: is missing"),
+        ({"haystack_dates": ["2023/05/20 (Sat) 02:21"]}, "haystack_sessions"),
+        ({"haystack_dates": ["2023/05/20 (Sat) 02:21", "soon"]}, "haystack_dates 1"),
+        ({"question": ""}, "question"),
+        ({"answer_session_ids": "s2"}, "answer_session_ids"),
+        ({"haystack_sessions": [[{"role": "user"}], []]}, "haystack_sessions 0: content"),
     ],
 )
-def test_longmemeval_errors_name_line_and_field(tmp_path, changes, named):
+def test_longmemeval_errors_name_line_and_field(tmp_path, changes, field):
     path = tmp_path / "l.json"
     path.write_text(
         "[\n" + json.dumps(longmemeval_question()) + ",\n" + json.dumps(longmemeval_question(**changes)) + "]"
     )
     with pytest.raises(InputError) as caught:
         load("longmemeval", path)
-    assert f"l.json:3: {named}" in str(caught.value)
+    assert f"l.json:3: {field}: " in str(caught.value)
 
 
 def test_locomo_turns_categories_and_evidence(tmp_path):
-    temporal, multi, adversarial, lost = load("locomo", write(tmp_path / "c.json", [locomo_conversation()]))
+    temporal, multi, adversarial, without_evidence = load("locomo", write(tmp_path / "c.json", [locomo_conversation()]))
     assert relevant_texts(temporal) == ["Ana: I painted this! [photo: a sunrise]"]
     assert len(relevant_texts(multi)) == 2
     assert [e.kind for e in (temporal, multi, adversarial)] == ["temporal", "multi-hop", "adversarial"]
     assert not adversarial.answerable
-    assert lost.missing == (1.0,)
+    assert without_evidence.missing == (1.0,)
     assert str(temporal.memories[2].mentioned_at) == "2023-06-12T11:05:00"
     assert temporal.group == "conv-1"
 
 
-def test_locomo_evidence_with_zeros_before_its_numbers_names_the_same_turn(tmp_path):
+def test_locomo_evidence_may_have_leading_zeros(tmp_path):
     conversation = locomo_conversation()
     conversation["qa"] = [{**conversation["qa"][0], "evidence": ["D1:02", "D01:001", "D10:2"]}]
     (example,) = load("locomo", write(tmp_path / "c.json", [conversation]))
@@ -225,7 +224,7 @@ def test_locomo_evidence_with_zeros_before_its_numbers_names_the_same_turn(tmp_p
 def test_locomo_errors_name_the_field(tmp_path):
     conversation = locomo_conversation()
     conversation["conversation"]["session_1_date_time"] = "yesterday"
-    with pytest.raises(InputError, match="session_1_date_time: expected a date such as"):
+    with pytest.raises(InputError, match="session_1_date_time: "):
         load("locomo", write(tmp_path / "c.json", [conversation]))
 
 
@@ -247,13 +246,13 @@ def test_multi_hop_paragraphs_are_relevant_by_title(tmp_path, task):
 
 def test_multi_hop_errors_name_the_paragraph(tmp_path):
     path = write(tmp_path / "h.json", [hotpot_question(context=[["Arrow", "no list"]])])
-    with pytest.raises(InputError, match=r"h.json:1: context 0: expected a list of sentences"):
+    with pytest.raises(InputError, match=r"h.json:1: context 0: "):
         load("hotpotqa", path)
 
 
-def test_a_multi_hop_type_is_a_string_or_nothing(tmp_path):
+def test_a_multi_hop_type_is_a_string_or_null(tmp_path):
     assert load("hotpotqa", write(tmp_path / "h.json", [hotpot_question(type=None)]))[0].kind is None
-    with pytest.raises(InputError, match=r"h.json:1: type: expected a string or null, got \['bridge'\]"):
+    with pytest.raises(InputError, match=r"h.json:1: type: "):
         load("hotpotqa", write(tmp_path / "h.json", [hotpot_question(type=["bridge"])]))
 
 
@@ -274,7 +273,7 @@ def test_musique_reads_lines_and_unanswerable_twins(tmp_path):
     assert relevant_texts(twin) == []
     broken = question()
     del broken["paragraphs"][1]["is_supporting"]
-    with pytest.raises(InputError, match=r"m.jsonl:1: paragraphs 1: is_supporting: is missing"):
+    with pytest.raises(InputError, match=r"m.jsonl:1: paragraphs 1: is_supporting: "):
         load("musique", write_lines(tmp_path / "m.jsonl", [broken]))
 
 
@@ -298,7 +297,7 @@ def test_squad_paragraphs_of_the_article(tmp_path):
     assert not impossible.answerable
 
 
-def test_squad_cuts_whole_contracts_into_clauses(tmp_path):
+def test_squad_splits_contracts_into_clauses(tmp_path):
     clauses = [f"{i}. " + f"clause number {i} of this agreement says much about little " * 6 for i in range(30)]
     contract = "\n\n".join(clauses)
     start = contract.index("clause number 17")
@@ -320,14 +319,14 @@ def beir_folder(folder: Path) -> Path:
     return folder
 
 
-def test_beir_takes_the_best_of_bm25(tmp_path):
+def test_beir_candidates_are_the_best_of_bm25(tmp_path):
     (example,) = load("beir", beir_folder(tmp_path / "b"))
     assert [(c.memory.id, c.label) for c in example.candidates] == [("d1", 1.0)]
     assert example.missing == (0.5,)
     assert example.memories[0].first_stage_score > 0
 
 
-def test_beir_takes_a_run_where_there_is_one(tmp_path):
+def test_beir_candidates_are_those_of_a_run(tmp_path):
     folder = beir_folder(tmp_path / "b")
     (folder / "run.trec").write_text("q1 Q0 d2 1 9.5 sys\nq1 Q0 d3 2 8.5 sys\n")
     (example,) = load("beir", folder)
@@ -337,11 +336,11 @@ def test_beir_takes_a_run_where_there_is_one(tmp_path):
     ]
     assert example.missing == (1.0,)
     (folder / "run.trec").write_text("q1 Q0 d2 1 high sys\n")
-    with pytest.raises(InputError, match=r"run.trec:1: score: expected a number, got 'high'"):
+    with pytest.raises(InputError, match=r"run.trec:1: score: "):
         load("beir", folder)
 
 
-def test_a_relevant_document_that_the_corpus_lacks_is_missing_even_if_the_run_has_it(tmp_path):
+def test_a_relevant_document_of_the_run_that_is_not_in_the_corpus_is_missing(tmp_path):
     folder = beir_folder(tmp_path / "b")
     (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq1\td1\t2\nq1\td9\t1\n")
     (folder / "run.trec").write_text("q1 Q0 d1 1 9.5 sys\nq1 Q0 d9 2 8.5 sys\n")
@@ -351,23 +350,23 @@ def test_a_relevant_document_that_the_corpus_lacks_is_missing_even_if_the_run_ha
 
 
 @pytest.mark.parametrize("has_run", [False, True])
-def test_beir_never_ranks_the_query_itself(tmp_path, monkeypatch, has_run):
-    """ArguAna's queries are arguments of the corpus, under the same id; the pool stays as large without them."""
-    monkeypatch.setattr("mnemorank.data.benchmarks.beir.POOL", 2)
+def test_beir_excludes_the_query_itself(tmp_path, monkeypatch, has_run):
+    """ArguAna's queries are documents of the corpus with the same id; the pool keeps its size without them."""
+    monkeypatch.setattr("mnemorank.data.benchmarks.beir.POOL_SIZE", 2)
     folder = beir_folder(tmp_path / "b")
     texts = {"q1": "tea leaves", "d1": "green tea leaves", "d2": "black tea leaves in water"}
     write_lines(folder / "corpus.jsonl", [{"_id": name, "text": text} for name, text in texts.items()])
     (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq1\td1\t1\nq1\tq1\t2\nq2\tq2\t1\n")
     if has_run:
         (folder / "run.tsv").write_text("q1\tq1\t9\nq1\td1\t8\nq1\td2\t7\n")
-    (example,) = load("beir", folder)  # q2 is judged by itself alone
+    (example,) = load("beir", folder)  # q2 is judged only against itself
     assert [(c.memory.id, c.label) for c in example.candidates] == [("d1", 1.0), ("d2", 0.0)]
     assert example.missing == ()
 
 
-def test_beir_says_what_is_missing(tmp_path):
+def test_beir_names_the_missing_file(tmp_path):
     (tmp_path / "b").mkdir()
-    with pytest.raises(InputError, match=r"corpus.jsonl \(plain, .gz or .zst\) is missing"):
+    with pytest.raises(InputError, match=r"corpus.jsonl"):
         load("beir", tmp_path / "b")
 
 
@@ -380,26 +379,92 @@ def test_compressed_files_are_read(tmp_path, ending):
     assert example.id == "q1"
 
 
-def test_a_damaged_gzip_is_an_input_error(tmp_path):
+def test_a_truncated_gzip_file_is_an_error(tmp_path):
     path = tmp_path / "l.json.gz"
     path.write_bytes(gzip.compress(json.dumps([longmemeval_question()] * 50).encode())[:-40])
     with pytest.raises(InputError, match=r"l.json.gz"):
         load("longmemeval", path)
 
 
-def test_reading_ahead_keeps_order_and_errors():
-    def items():
-        yield from range(30)
-        raise InputError("line 31")
+def everyday_store(**changes):
+    return {
+        "store": "kitchen",
+        "style": "short notes",
+        "author": "z",
+        "memories": [
+            {"id": "m1", "text": "The oven is a Brandt.", "created_at": "2024-01-05T09:00:00"},
+            {"id": "m2", "text": "Wifi password is tulip7.", "occurred_start": "2024-02", "occurred_end": "2025-03-01"},
+            {"id": "m3", "text": "Changed the wifi password to fern9.", "occurred_start": "2025-03-01"},
+            {"id": "m4", "text": "The router is behind the fridge."},
+        ],
+        "updates": [["m2", "m3"]],
+        "questions": [
+            {
+                "query": "wifi password?",
+                "kind": "current",
+                "now": "2026-06-15",
+                "relevant": ["m3"],
+                "outdated": ["m2"],
+                "partly": ["m4"],
+            },
+            {"query": "When is rent due?", "kind": "none", "relevant": [], "outdated": [], "partly": []},
+        ],
+        **changes,
+    }
 
-    seen = []
-    with pytest.raises(InputError, match="line 31"):
-        seen.extend(read_ahead(items()))
-    assert seen == list(range(30))
+
+def test_everyday_memories_are_relevant_outdated_or_left_out(tmp_path):
+    current, _ = load("everyday", write(tmp_path / "z.json", [everyday_store()]))
+    assert [(c.memory.id, c.label) for c in current.candidates] == [("m1", 0.0), ("m2", 0.0), ("m3", 1.0)]
+    assert (current.kind, current.group, current.id) == ("current", "z/kitchen", "z/kitchen:0")
+    assert current.query_time == Moment.parse("2026-06-15")
+    assert str(current.memories[0].mentioned_at) == "2024-01-05T09:00:00"
+    assert (str(current.memories[1].occurred_start), str(current.memories[1].occurred_end)) == ("2024-02", "2025-03-01")
 
 
-def test_reading_ahead_stops_with_its_caller():
-    ahead = read_ahead(iter(range(10**9)))
-    assert next(ahead) == 0
-    ahead.close()
-    assert not [thread for thread in threading.enumerate() if thread.name == "mnemorank-read-ahead"]
+def test_everyday_questions_of_kind_none_are_unanswerable(tmp_path):
+    answerable, unanswerable = load("everyday", write(tmp_path / "z.json", [everyday_store()]))
+    assert (answerable.answerable, unanswerable.answerable) == (True, False)
+    assert unanswerable.labels == [0.0] * 4
+    assert unanswerable.query_time is None
+
+
+def test_everyday_reads_all_files_of_a_folder(tmp_path):
+    write(tmp_path / "b.json", [everyday_store(author="b")])
+    write(tmp_path / "a.json", [everyday_store(author="a"), everyday_store(author="a", store="garden")])
+    (tmp_path / "README.md").write_text("notes")
+    groups = [example.group for example in load("everyday", tmp_path)]
+    assert groups == ["a/kitchen"] * 2 + ["a/garden"] * 2 + ["b/kitchen"] * 2
+    assert [path.name for path in loaders["everyday"].files(tmp_path)] == ["a.json", "b.json"]
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    with pytest.raises(InputError) as caught:
+        load("everyday", empty)
+    assert caught.value.code == "empty"
+
+
+@pytest.mark.parametrize(
+    ("changes", "where"),
+    [
+        ({"relevant": ["m9"]}, "questions 0: relevant"),
+        ({"outdated": ["m9"]}, "questions 0: outdated"),
+        ({"relevant": ["m2"]}, "questions 0: relevant"),
+        ({"relevant": []}, "questions 0: relevant"),
+        ({"kind": "none"}, "questions 0: relevant"),
+        ({"kind": None}, "questions 0: kind"),
+        ({"now": "soon"}, "questions 0: now"),
+        ({"query": ""}, "questions 0: query"),
+    ],
+)
+def test_everyday_errors_name_the_field(tmp_path, changes, where):
+    store = everyday_store()
+    store["questions"][0] |= changes
+    with pytest.raises(InputError, match=rf"z\.json:1: {where}: "):
+        load("everyday", write(tmp_path / "z.json", [store]))
+
+
+def test_everyday_memory_ids_are_unique(tmp_path):
+    store = everyday_store()
+    store["memories"][1]["id"] = "m1"
+    with pytest.raises(InputError, match=r"z\.json:1: memories 1: id: "):
+        load("everyday", write(tmp_path / "z.json", [store]))

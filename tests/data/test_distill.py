@@ -7,20 +7,21 @@ import numpy as np
 import pytest
 
 from mnemorank.data.distill import distill, teacher_score
-from mnemorank.data.examples import Candidate, Example, read_lists, write_lists
+from mnemorank.data.examples import Candidate, Example
+from mnemorank.data.formats import read_lists, write_lists
 from mnemorank.memory.memory import Memory
 from mnemorank.model.model import Model
 
 
-def asked() -> Example:
+def example() -> Example:
     texts = ["ruby works at aurora labs", "the cat", ""]
     return Example("1", "where does ruby work", tuple(Candidate(Memory(t, metadata={"k": 1}), 0.5) for t in texts))
 
 
-def test_scores_of_the_teacher_survive_a_file(tiny_onnx, tmp_path):
+def test_teacher_scores_round_trip(tiny_onnx, tmp_path):
     teacher = Model.load(tiny_onnx, probe=False)
-    (scored,) = distill([asked()], teacher)
-    expected = teacher.score(asked().query, asked().memories).raw
+    (scored,) = distill([example()], teacher)
+    expected = teacher.score(example().query, example().memories).raw
     got = [teacher_score(candidate) for candidate in scored.candidates]
     assert got[:2] == pytest.approx(expected[:2])
     assert got[2] is None
@@ -40,13 +41,13 @@ def test_probabilities_become_log_odds(tiny_onnx):
         def score(self, query, memories, **options):
             return replace(teacher.score(query, memories), raw=np.array([0.75, 0.5, np.nan]))
 
-    (scored,) = distill([asked()], Judge())
+    (scored,) = distill([example()], Judge())
     assert teacher_score(scored.candidates[0]) == pytest.approx(math.log(3))
     assert teacher_score(scored.candidates[1]) == pytest.approx(0)
     assert teacher_score(scored.candidates[2]) is None
 
 
-def test_a_question_too_long_for_the_teacher_is_read_by_its_end(tiny_onnx):
-    long = replace(asked(), query="where is the cat " * 400 + "ruby")
+def test_a_query_too_long_for_the_teacher_is_truncated(tiny_onnx):
+    long = replace(example(), query="where is the cat " * 400 + "ruby")
     (scored,) = distill([long], Model.load(tiny_onnx, probe=False))
     assert all(teacher_score(candidate) is not None for candidate in scored.candidates[:2])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mnemorank.data.examples import Candidate, Example
-from mnemorank.data.hard_negatives import NegativeMining, add_hard_negatives, bm25_scores, load_retriever
+from mnemorank.data.hard_negatives import NegativeMining, add_hard_negatives
 from mnemorank.errors import InputError
 from mnemorank.memory.memory import Memory
 
@@ -15,8 +15,8 @@ TOPICS = ["cats", "boats", "bread", "chess", "tea", "roses", "snow", "trains"]
 
 def example(number: int, group: str | None = None, extra: str = "") -> Example:
     topic = TOPICS[number % len(TOPICS)]
-    right = Candidate(Memory(f"ann told us in {1990 + number} how she keeps {topic}{extra}"), 1.0)
-    return Example(str(number), f"how does ann keep {topic}", (right,), group=group)
+    relevant = Candidate(Memory(f"ann told us in {1990 + number} how she keeps {topic}{extra}"), 1.0)
+    return Example(str(number), f"how does ann keep {topic}", (relevant,), group=group)
 
 
 def pool() -> list[Example]:
@@ -27,7 +27,7 @@ def added(example: Example) -> list[str]:
     return [candidate.memory.text for candidate in example.candidates if candidate.label == 0]
 
 
-def test_negatives_are_added_and_the_same_for_a_seed():
+def test_negatives_are_added_reproducibly():
     mined = add_hard_negatives(pool(), NegativeMining(count=3), seed=4)
     assert all(len(added(one)) == 3 for one in mined)
     assert all(one.candidates[0].label == 1.0 for one in mined)
@@ -37,7 +37,7 @@ def test_negatives_are_added_and_the_same_for_a_seed():
     ]
 
 
-def test_no_score_tells_a_mined_negative_from_a_right_memory():
+def test_mined_negatives_have_no_first_stage_score():
     assert {
         c.memory.first_stage_score
         for one in add_hard_negatives(pool(), NegativeMining(count=3))
@@ -50,16 +50,16 @@ def test_no_score_tells_a_mined_negative_from_a_right_memory():
 
 @pytest.mark.parametrize("count", [1, 2, 4])
 @pytest.mark.parametrize("share", [0.1, 0.5, 1.0])
-def test_hard_ones_come_even_for_a_handful(count, share):
-    """R4's own mining rounds to no hard negative below ten positives."""
+def test_small_counts_include_a_hard_negative(count, share):
+    """multi-hop-rag-reranker rounds down to no hard negatives below ten positives."""
     near = Memory("how ann keeps cats from the garden, by a neighbour")
-    far = [Memory(f"quite another matter {i}") for i in range(20)]
+    far = [Memory(f"quite another subject {i}") for i in range(20)]
     (mined,) = add_hard_negatives([example(0)], NegativeMining(count=count, hard_share=share), corpus=[near, *far])
     assert near.text in added(mined)
     assert len(added(mined)) == count
 
 
-def test_the_mix_of_hard_and_easy_follows_the_share():
+def test_hard_share_sets_the_mix_of_hard_and_easy_negatives():
     hard = [Memory(f"ann keeps cats number {i} busy with {word}") for i, word in enumerate(TOPICS * 2)]
     easy = [Memory(f"unrelated line {i}") for i in range(30)]
     (mined,) = add_hard_negatives(
@@ -68,7 +68,7 @@ def test_the_mix_of_hard_and_easy_follows_the_share():
     assert sum("cats" in text for text in added(mined)) == 6
 
 
-def test_rank_window_and_margin():
+def test_hard_negatives_come_from_the_rank_window_below_the_margin():
     corpus = [Memory(f"text {i}") for i in range(10)]
     scores = np.linspace(1.0, 0.1, 10)[None]
     options = {"count": 2, "hard_share": 1.0}
@@ -82,12 +82,12 @@ def test_rank_window_and_margin():
     asked = Example("1", "q", ())
     assert texts(first=3, last=4) == {"text 2", "text 3"}
     asked = Example("1", "q", (Candidate(corpus[1], 1.0),))
-    # The right one scores .9: below .6 of it are text 5 (.5) and on; the ranks leave the right one out.
+    # The relevant text scores 0.9; texts from 5 on (0.5) are below 0.6 of that. Ranks do not count the relevant text.
     assert texts(first=1, last=6, margin=0.6) <= {"text 5", "text 6", "text 7", "text 8", "text 9"}
     assert texts(first=1, last=3, margin=1.0) == {"text 2", "text 3"}
 
 
-def test_likely_right_ones_are_left_out():
+def test_near_duplicates_of_relevant_memories_are_no_negatives():
     right = "ruby moved to the harbour office of ellery and sons in february of the year 2024"
     copies = [Memory(right + " already"), Memory(right.replace("ruby", "Ruby,")), Memory("ruby likes the harbour")]
     asked = Example("1", "where is ruby", (Candidate(Memory(right), 1.0),))
@@ -95,8 +95,8 @@ def test_likely_right_ones_are_left_out():
     assert added(mined) == ["ruby likes the harbour"]
 
 
-def test_what_another_example_of_the_question_calls_right_is_no_negative():
-    """A triplet a right memory: the question comes up again, in other words and another case, with another answer."""
+def test_memories_relevant_in_another_example_of_the_query_are_no_negatives():
+    """Triplets repeat a query, in another spelling, with another answer."""
     near = Memory("ann keeps cats away from the garden with a hose")
     asked = [
         Example("1", "How does Ann keep cats?", (Candidate(Memory("in a basket by the stove"), 1.0),)),
@@ -109,7 +109,7 @@ def test_what_another_example_of_the_question_calls_right_is_no_negative():
     assert added(mined) == [near.text]
 
 
-def test_negatives_may_be_kept_to_the_group():
+def test_negatives_can_be_limited_by_group():
     examples = [example(i, group="a" if i < 4 else "b") for i in range(8)]
     own = {memory.text for one in examples[:4] for memory in one.memories}
     assert set(added(add_hard_negatives(examples, NegativeMining(count=3, groups="own"))[0])) < own
@@ -118,34 +118,14 @@ def test_negatives_may_be_kept_to_the_group():
         assert not set(added(one)) & own
 
 
-def test_bm25_prefers_shared_words():
-    scores = bm25_scores(["cats in snow", "zzz"], ["snow on cats", "bread", "", "cats"])
-    assert list(np.argsort(-scores[0])[:2]) == [0, 3]
-    assert not scores[1].any()
-
-
-def test_a_bi_encoder_folder_retrieves(tmp_path):
-    from sentence_transformers import SentenceTransformer
-    from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
-
-    from tests.training.conftest import write_bert
-
-    module = Transformer(str(write_bert(tmp_path / "bert")))
-    SentenceTransformer(modules=[module, Pooling(module.get_embedding_dimension())]).save(str(tmp_path / "bi"))
-    scores = load_retriever(str(tmp_path / "bi"))(["the cat"], ["the cat", "flight to lisbon"])
-    assert scores.shape == (1, 2)
-    assert scores[0, 0] == pytest.approx(1.0, abs=1e-5)
-    assert scores[0, 1] < scores[0, 0]
-
-
-def test_bad_options_are_named():
+def test_invalid_options_are_errors():
     with pytest.raises(InputError, match="hard_share"):
         NegativeMining(hard_share=2)
     with pytest.raises(InputError, match="last"):
         NegativeMining(first=5, last=2)
-    with pytest.raises(InputError, match="groups: expected any, own or other"):
+    with pytest.raises(InputError, match="groups"):
         NegativeMining(groups="mine")
-    with pytest.raises(InputError, match="bm25 or the folder"):
+    with pytest.raises(InputError, match="retriever"):
         add_hard_negatives(pool(), NegativeMining(retriever="nowhere"))
-    with pytest.raises(InputError, match="no memory to draw from"):
+    with pytest.raises(InputError, match="hard_negatives"):
         add_hard_negatives([Example("1", "q", ())])

@@ -4,8 +4,9 @@ import json
 
 import pytest
 
-from mnemorank.data.examples import Candidate, Example, read_graded, write_graded
-from mnemorank.data.teacher import Settings, Teacher, TeacherError, mid_tier
+from mnemorank.data.examples import Candidate, Example
+from mnemorank.data.formats import read_graded, write_graded
+from mnemorank.data.teacher import Teacher, TeacherError, TeacherSettings, positions_by_rank
 from mnemorank.data.teacher_cache import GradeCache
 from mnemorank.errors import InputError
 from mnemorank.memory.memory import Memory
@@ -18,16 +19,18 @@ def example(count: int = 5, right: int = 2) -> Example:
     return Example("1", "which memory", tuple(candidates))
 
 
-def settings(url: str, **changes: object) -> Settings:
-    return Settings(**{"url": url, "model": "judge", "first_wait": 0.01, "timeout": 5.0, **changes})
+def settings(url: str, **changes: object) -> TeacherSettings:
+    return TeacherSettings(**{"url": url, "model": "judge", "initial_backoff": 0.01, "timeout": 5.0, **changes})
 
 
 def test_grades_become_labels_through_the_api(tmp_path):
     endpoint = Endpoint()
     with serving(endpoint) as url, Teacher(settings(url, key="secret", price_in=2.0, price_out=10.0)) as teacher:
-        (labelled,) = teacher.label([example()])
-        assert labelled.labels == [0.2, 0.2, 1.0, 0.2, 0.2]
-        assert str(teacher.cost).startswith("5 pairs graded in 1 requests (0 retries), 0 from the cache; 100 tokens in")
+        (labeled,) = teacher.label([example()])
+        assert labeled.labels == [0.2, 0.2, 1.0, 0.2, 0.2]
+        assert (teacher.cost.graded, teacher.cost.requests, teacher.cost.retries) == (5, 1, 0)
+        assert (teacher.cost.from_cache, teacher.cost.input_tokens) == (0, 100)
+        assert "5 pairs" in str(teacher.cost)
         assert teacher.cost.money == pytest.approx((100 * 2 + 10 * 10) / 1e6)
         assert "secret" not in repr(teacher.settings)
     (body,) = endpoint.requests
@@ -37,7 +40,7 @@ def test_grades_become_labels_through_the_api(tmp_path):
     assert body["response_format"]["json_schema"]["schema"]["required"] == ["grades"]
 
 
-def test_nothing_is_paid_twice(tmp_path):
+def test_cached_pairs_are_not_sent_again(tmp_path):
     cache = tmp_path / "deep" / "grades.jsonl"
     endpoint = Endpoint()
     with serving(endpoint) as url:
@@ -50,13 +53,13 @@ def test_nothing_is_paid_twice(tmp_path):
         with Teacher(settings(url), GradeCache(cache)) as teacher:
             teacher.label([example(7)])
         assert len(endpoint.requests) == 2
-        assert endpoint.requests[1]["messages"][1]["content"].count("memory") == 3  # two new ones, and the question
+        assert endpoint.requests[1]["messages"][1]["content"].count("memory") == 3  # two new memories, and the query
         with Teacher(settings(url, model="other"), GradeCache(cache)) as teacher:
             teacher.label([example()])
         assert len(endpoint.requests) == 3
 
 
-def test_a_cut_line_of_the_cache_is_dropped_and_a_strange_file_refused(tmp_path):
+def test_a_truncated_cache_line_is_ignored_and_another_kind_of_file_is_an_error(tmp_path):
     path = tmp_path / "grades.jsonl"
     cache = GradeCache(path)
     cache.put("a", 0.4)
@@ -80,27 +83,27 @@ OFF_SCALE = json.dumps({"grades": [{"memory": i, "grade": 0.5} for i in range(1,
 
 
 @pytest.mark.parametrize(
-    "trouble",
+    "failure",
     [429, 500, 503, "stall", "I think the first is best.", TOO_FEW, OFF_SCALE, b"<html>", b"[]", completion("[]")],
     ids=str,
 )
-def test_trouble_is_tried_again(trouble):
-    endpoint = Endpoint({0: trouble, 1: 502})
+def test_failed_requests_are_retried(failure):
+    endpoint = Endpoint({0: failure, 1: 502})
     with serving(endpoint) as url, Teacher(settings(url, timeout=0.7)) as teacher:
-        (labelled,) = teacher.label([example()])
-        assert labelled.labels[2] == 1.0
+        (labeled,) = teacher.label([example()])
+        assert labeled.labels[2] == 1.0
         assert teacher.cost.retries == 2
         assert len(endpoint.requests) == 3
 
 
-def test_lasting_trouble_is_told_and_the_rest_is_kept(tmp_path):
+def test_persistent_failures_are_reported_and_the_rest_is_kept(tmp_path):
     endpoint = Endpoint(dict.fromkeys(range(2, 50), 500))
     questions = [Example(str(i), f"question {i}", example().candidates) for i in range(4)]
     with serving(endpoint) as url:
-        teacher = Teacher(settings(url, attempts=2, concurrency=1), GradeCache(tmp_path / "c.jsonl"))
+        teacher = Teacher(settings(url, max_attempts=2, concurrency=1), GradeCache(tmp_path / "c.jsonl"))
         with (
             teacher,
-            pytest.raises(TeacherError, match=r"2 of 4 requests failed, the first: status 500.*tried 2 times"),
+            pytest.raises(TeacherError, match=r"2 of 4 requests.*500"),
         ):
             teacher.label(questions)
         endpoint.script = {}
@@ -109,81 +112,81 @@ def test_lasting_trouble_is_told_and_the_rest_is_kept(tmp_path):
             assert again.cost.graded == 10
 
 
-def test_a_pair_that_comes_up_twice_is_paid_once():
+def test_a_repeated_pair_is_graded_once():
     endpoint = Endpoint()
     twice = [Example("1", "a question", example().candidates), Example("2", "a question", example(7).candidates)]
     with serving(endpoint) as url, Teacher(settings(url)) as teacher:
-        labelled = teacher.label(twice)
+        labeled = teacher.label(twice)
         assert teacher.cost.graded == 7
-    assert labelled[0].labels == labelled[1].labels[:5]
+    assert labeled[0].labels == labeled[1].labels[:5]
 
 
-def test_a_refusal_stops_at_once():
+def test_a_refused_request_stops_the_run():
     endpoint = Endpoint(dict.fromkeys(range(100), 401))
     questions = [Example(str(i), f"question {i}", example().candidates) for i in range(20)]
     with serving(endpoint) as url, Teacher(settings(url, concurrency=1)) as teacher:
-        with pytest.raises(TeacherError, match="status 401"):
+        with pytest.raises(TeacherError, match="401"):
             teacher.label(questions)
         assert len(endpoint.requests) < 20
         assert teacher.cost.retries == 0
 
 
-def test_no_more_requests_at_once_than_allowed():
+def test_concurrency_is_limited():
     endpoint = Endpoint()
     endpoint.delay = 0.05
     questions = [Example(str(i), f"question {i}", example().candidates) for i in range(8)]
-    told: list[int] = []
+    counts: list[int] = []
     with serving(endpoint) as url, Teacher(settings(url, concurrency=3)) as teacher:
-        teacher.label(questions, on_graded=told.append)
-    assert 2 <= endpoint.most_at_once <= 3
-    assert sum(told) == 40
+        teacher.label(questions, on_graded=counts.append)
+    assert 2 <= endpoint.max_active <= 3
+    assert sum(counts) == 40
 
 
-def test_only_the_middle_is_graded_and_known_right_ones_stay():
+def test_only_the_given_ranks_are_graded_and_known_positives_stay():
     base = example(6)
     known = (Candidate(base.candidates[0].memory, 1.0), *base.candidates[1:])
     endpoint = Endpoint()
-    with serving(endpoint) as url, Teacher(settings(url, pairs_a_request=2)) as teacher:
-        (labelled,) = teacher.label([Example("1", base.query, known)], tier=(3, 5))
-    assert [c.memory.text[-1] for c in labelled.candidates] == ["0", "2", "3", "4"]
-    assert labelled.labels == [1.0, 1.0, 0.2, 0.2]
+    with serving(endpoint) as url, Teacher(settings(url, pairs_per_request=2)) as teacher:
+        (labeled,) = teacher.label([Example("1", base.query, known)], ranks=(3, 5))
+    assert [c.memory.text[-1] for c in labeled.candidates] == ["0", "2", "3", "4"]
+    assert labeled.labels == [1.0, 1.0, 0.2, 0.2]
     assert len(endpoint.requests) == 2
 
 
-def test_a_teachers_labels_are_what_lychee_reads(tmp_path):
+def test_graded_labels_round_trip(tmp_path):
     base = example(4)
     weighted = (Candidate(base.candidates[0].memory, 1.0, 3.0), *base.candidates[1:])
-    asked = Example("1", base.query, weighted, group="ann", pairs=((0, 3),))
+    query = Example("1", base.query, weighted, group="ann", pairs=((0, 3),))
     with serving(Endpoint()) as url, Teacher(settings(url)) as teacher:
-        (labelled,) = teacher.label([asked], tier=(1, 3))
-    assert labelled.labels == [0.2, 0.2, 1.0]
-    assert [candidate.weight for candidate in labelled.candidates] == [3.0, 1.0, 1.0]
-    assert labelled.pairs == ()
-    write_graded([labelled], tmp_path / "graded.jsonl")
+        (labeled,) = teacher.label([query], ranks=(1, 3))
+    assert labeled.labels == [0.2, 0.2, 1.0]
+    assert [candidate.weight for candidate in labeled.candidates] == [3.0, 1.0, 1.0]
+    assert labeled.pairs == ()
+    write_graded([labeled], tmp_path / "graded.jsonl")
     (read,) = read_graded(tmp_path / "graded.jsonl")
-    assert read.candidates == labelled.candidates
-    assert read.relevant_from == labelled.relevant_from == 0.5
+    assert read.candidates == labeled.candidates
+    assert read.relevant_from == labeled.relevant_from == 0.5
 
 
-def test_an_answer_that_does_not_count_its_tokens_is_no_bad_answer():
+def test_a_response_without_token_counts_is_valid():
     grades = json.dumps({"grades": [{"memory": i, "grade": 0.2} for i in range(1, 6)]})
-    answer = json.loads(completion(grades)) | {"usage": {"prompt_tokens": None, "completion_tokens": None}}
-    with serving(Endpoint({0: json.dumps(answer).encode()})) as url, Teacher(settings(url)) as teacher:
+    response = json.loads(completion(grades)) | {"usage": {"prompt_tokens": None, "completion_tokens": None}}
+    with serving(Endpoint({0: json.dumps(response).encode()})) as url, Teacher(settings(url)) as teacher:
         assert teacher.label([example()])[0].labels == [0.2] * 5
         assert (teacher.cost.retries, teacher.cost.input_tokens) == (0, 0)
 
 
-def test_tiers_go_by_bm25_where_the_file_has_no_scores():
+def test_ranks_are_by_bm25_without_first_stage_scores():
     texts = ["the cat sat", "", "cats and dogs", "nothing here"]
-    asked = Example("1", "cat", tuple(Candidate(Memory(text), 0.0) for text in texts))
-    assert mid_tier(asked, 1, 2) == [0, 2]
-    assert mid_tier(asked, 3, 9) == [3]
-    with pytest.raises(InputError, match="tier"):
-        mid_tier(asked, 3, 2)
+    query = Example("1", "cat", tuple(Candidate(Memory(text), 0.0) for text in texts))
+    assert positions_by_rank(query, 1, 2) == [0, 2]
+    assert positions_by_rank(query, 3, 9) == [3]
+    with pytest.raises(InputError, match="ranks"):
+        positions_by_rank(query, 3, 2)
 
 
-def test_settings_are_checked():
+def test_invalid_settings_are_errors():
     with pytest.raises(InputError, match="url"):
-        Settings("localhost:8000", "judge")
+        TeacherSettings("localhost:8000", "judge")
     with pytest.raises(InputError, match="concurrency"):
-        Settings("http://x", "judge", concurrency=0)
+        TeacherSettings("http://x", "judge", concurrency=0)

@@ -101,7 +101,7 @@ def test_a_question_without_a_time_is_asked_on_the_newest_day_of_its_memories(ti
     chosen = contestant(str(tiny_onnx), options=Options(recency="linear", weights={"query_dates": 2.0}))
     answers = []
     for day in ("2024-03-08", "2026-07-21"):
-        monkeypatch.setattr("mnemorank.ranking.pipeline.present", partial(Moment.parse, day))
+        monkeypatch.setattr("mnemorank.ranking.stage.current_moment", partial(Moment.parse, day))
         answers.append(chosen.answer(question))
     assert answers[0].scores.tolist() == answers[1].scores.tolist()
     assert answers[0].ranking()[0] == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from mnemorank import InputError
 from mnemorank.data.benchmarks import loaders
 from mnemorank.evaluation.baselines import Answer
-from mnemorank.evaluation.benchmark import evaluate
+from mnemorank.evaluation.benchmark import evaluate, read_ahead
 from mnemorank.evaluation.summary import summarise
 from mnemorank.evaluation.systems import contestant
 
@@ -158,3 +159,21 @@ def test_an_empty_file_is_an_error(tmp_path):
     path.write_text("\n")
     with pytest.raises(InputError, match="holds no questions"):
         run(path, Counting())
+
+
+def test_read_ahead_keeps_order_and_errors():
+    def items():
+        yield from range(30)
+        raise InputError("line 31")
+
+    seen = []
+    with pytest.raises(InputError, match="line 31"):
+        seen.extend(read_ahead(items()))
+    assert seen == list(range(30))
+
+
+def test_read_ahead_stops_with_its_caller():
+    ahead = read_ahead(iter(range(10**9)))
+    assert next(ahead) == 0
+    ahead.close()
+    assert not [thread for thread in threading.enumerate() if thread.name == "mnemorank-read-ahead"]

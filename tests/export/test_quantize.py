@@ -10,8 +10,8 @@ from safetensors.torch import save_file
 
 from mnemorank.artifact.resolve import load_artifact
 from mnemorank.cli import main
-from mnemorank.data.examples import read_triplets
-from mnemorank.data.sources import shipped
+from mnemorank.data.bundled import bundled_dataset
+from mnemorank.data.formats import read_triplets
 from mnemorank.errors import InputError
 from mnemorank.export import fusion
 from mnemorank.export.calibration_data import calibration_examples
@@ -181,7 +181,7 @@ def test_ranges_are_told_by_short_and_long_texts_that_train():
     assert len(memories) > 200
     lengths = np.array([len(text) for text in memories])
     assert 0.2 < np.mean(lengths > 500) < 0.4
-    trained = {triplet.positive.text for triplet in read_triplets(shipped("train"))}
+    trained = {triplet.positive.text for triplet in read_triplets(bundled_dataset("dated", "train"))}
     assert {example.memories[0].text for example in calibration_examples()} <= trained
 
 

@@ -11,7 +11,8 @@ import random
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from mnemorank.data.examples import Candidate, Example, write_lists
+from mnemorank.data.examples import Candidate, Example
+from mnemorank.data.formats import write_lists
 from mnemorank.memory.memory import Memory
 
 TOPICS = [f"topic{a}{b}" for a in "abcdefgh" for b in "abcdefgh"]

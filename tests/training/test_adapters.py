@@ -11,7 +11,7 @@ from transformers import AutoModelForCausalLM, AutoModelForSequenceClassificatio
 from mnemorank import Model
 from mnemorank.artifact.resolve import load_artifact
 from mnemorank.artifact.templates import templates
-from mnemorank.data.examples import read_lists
+from mnemorank.data.formats import read_lists
 from mnemorank.errors import InputError
 from mnemorank.training.base_model import load_base
 from mnemorank.training.network import build_network

@@ -74,19 +74,18 @@ def test_all_labels_zero(reader):
 
 
 def test_contradictory_labels_name_query_text_and_places(reader):
-    with pytest.raises(
-        InputError, match=r"contradictory.*where does ruby work.*a cat.*labelled 0 in test 1 and 1 in test 2"
-    ):
+    with pytest.raises(InputError, match=r"test 2: .*test 1: .*where does ruby work.*a cat") as caught:
         prepare(
             [example(("ruby", 1.0), ("a cat", 0.0)), example(("a cat", 1.0), ("x", 0.0), name="2")],
             reader,
             ranking=True,
         )
+    assert (caught.value.field, caught.value.code) == ("data", "label_conflict")
 
 
 def test_a_grade_between_them_does_not_hide_contradictory_labels(reader):
     given = [example(("a cat", label), ("ruby", 0.2), name=str(label)) for label in (0.5, 1.0, 0.0)]
-    with pytest.raises(InputError, match=r"labelled 1 in test 1.0 and 0 in test 0.0"):
+    with pytest.raises(InputError, match=r"test 0.0: .*test 1.0"):
         prepare(given, reader, ranking=True)
 
 

@@ -39,7 +39,7 @@ def test_contradictions_in_dev_triplets_are_named_or_dropped(tables, triplets, t
     texts.append('{"query": "q1", "positive": {"text": "wrong 1"}, "negative": {"text": "x"}}')
     path = tmp_path / "bad.jsonl"
     path.write_text("\n".join(texts), encoding="utf-8")
-    with pytest.raises(InputError, match=r"bad\.jsonl: example 40: contradicts example 1"):
+    with pytest.raises(InputError, match=r"bad\.jsonl: example 40: .*example 1"):
         dev_of(tables, path=str(path), format="triplets")
     assert len(dev_of(tables, path=str(path), format="triplets", label_conflicts="drop")) == 40
 
@@ -89,7 +89,7 @@ def two_stages(tables, tmp_path, second, loss="softmax", lists=None, **source):
 @pytest.mark.parametrize(
     ("second", "loss", "message"),
     [
-        ([[pair()], [pair(right="a dog", wrong="x")]], "softmax", "data: contradictory labels for one pair"),
+        ([[pair()], [pair(right="a dog", wrong="x")]], "softmax", "data: .*label_conflicts"),
         ([[pair()]], "kl", "distillation needs a `teacher_score`"),
         ([[pair(teacher_score=1.0, weight=2)]], "margin-mse", "margin-mse takes no weights"),
         ([[{"query": "q", "candidates": [{"text": "a", "label": 1}]}]], "softmax", "data: no example has both"),
@@ -163,5 +163,5 @@ def test_drop_cures_what_the_stage_would_stop_at(tables, tmp_path):
     ]
     inside = [pair(), {**pair(right="a fox", wrong="a cat"), "query_time": "2020"}]
     check_data(two_stages(tables, tmp_path, [[pair("other")], inside], label_conflicts="drop"))
-    with pytest.raises(InputError, match='label_conflicts = "drop" for that source'):
+    with pytest.raises(InputError, match="label_conflicts"):
         check_data(two_stages(tables, tmp_path, [[pair("other")], inside]))

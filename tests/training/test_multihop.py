@@ -14,7 +14,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 from mnemorank import Memory, Model
 from mnemorank.artifact.hop_features import HOPS, ROLES, Features
 from mnemorank.artifact.templates import templates
-from mnemorank.data.examples import read_lists
+from mnemorank.data.formats import read_lists
 from mnemorank.training.recipe_files import find_recipe, parse_recipe
 from mnemorank.training.run import train
 from tests.training.conftest import TOPICS, write_jsonl

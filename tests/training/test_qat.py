@@ -9,7 +9,7 @@ from torch import nn
 
 from mnemorank import Model
 from mnemorank.artifact.templates import templates
-from mnemorank.data.examples import read_lists
+from mnemorank.data.formats import read_lists
 from mnemorank.errors import InputError
 from mnemorank.scorers.encoding import InputWriter
 from mnemorank.training.adapters import HEADS

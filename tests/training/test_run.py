@@ -17,7 +17,7 @@ from mnemorank.artifact.manifest import Calibration, Manifest, PipelineWeights, 
 from mnemorank.artifact.resolve import load_artifact
 from mnemorank.artifact.templates import templates
 from mnemorank.data.distill import distill
-from mnemorank.data.examples import read_lists, write_lists
+from mnemorank.data.formats import read_lists, write_lists
 from mnemorank.errors import InputError, MnemorankError
 from mnemorank.model.model import Scored
 from mnemorank.scorers.encoding import Input

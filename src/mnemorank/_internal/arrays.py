@@ -31,3 +31,11 @@ def logit(probabilities: Floats) -> Floats:
     """Inverse of `sigmoid`; 0 and 1 are moved inside by 1e-12 so that they stay finite."""
     inside = np.clip(np.asarray(probabilities, dtype=np.float64), 1e-12, 1 - 1e-12)
     return np.asarray(np.log(inside) - np.log1p(-inside), dtype=np.float64)
+
+
+def spearman(first: Floats, second: Floats) -> float:
+    """Rank correlation; 0 if one of the arrays is constant or has fewer than two values."""
+    a, b = mean_ranks(first), mean_ranks(second)
+    if len(a) < 2 or a.std() == 0 or b.std() == 0:
+        return 0.0
+    return float(np.corrcoef(a, b)[0, 1])

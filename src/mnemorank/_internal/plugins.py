@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import importlib
+import pkgutil
+from collections.abc import Iterable, Iterator
 from typing import Generic, Protocol, TypeVar
 
 from mnemorank.errors import InputError
@@ -43,3 +45,13 @@ class Registry(Generic[T]):
 
     def __iter__(self) -> Iterator[str]:
         return iter(sorted(self._parts))
+
+
+def import_plugins(package: str, path: Iterable[str]) -> None:
+    """Import every module of a package, so that each registers its plugins.
+
+    :param package: the package's `__name__`.
+    :param path: the package's `__path__`.
+    """
+    for module in pkgutil.iter_modules(path):
+        importlib.import_module(f"{package}.{module.name}")

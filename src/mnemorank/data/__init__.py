@@ -1,1 +1,1 @@
-"""Data for training and evaluation: our own record formats, and the loaders of public benchmarks."""
+"""Data for training and evaluation: our formats, data sources, benchmarks, hard negatives and teachers."""

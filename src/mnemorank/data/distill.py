@@ -1,4 +1,4 @@
-"""Scores of a teacher reranker beside each candidate, for the MarginMSE and KL losses."""
+"""Distillation: store the scores of a teacher reranker with each candidate, for the MarginMSE and KL losses."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ TEACHER_SCORE = "teacher_score"
 
 
 def distill(examples: Iterable[Example], teacher: Scoring) -> Iterator[Example]:
-    """The examples with the teacher's logit in each candidate's metadata; labels stay as they are.
+    """Yield the examples with the teacher's logit in the metadata of each candidate. Labels do not change.
 
-    `write_lists` keeps the scores, so that a teacher runs once for many trainings.
+    `write_lists` keeps the scores, so that the teacher runs only once.
 
-    :param teacher: any model, such as `Model.load(...)`; a probability is turned into its log-odds.
+    :param teacher: any model, such as `Model.load(...)`. Probabilities are converted to log-odds.
     """
     is_probability = teacher.manifest.score_kind == "probability"
     for example in examples:
@@ -31,14 +31,14 @@ def distill(examples: Iterable[Example], teacher: Scoring) -> Iterator[Example]:
 
 
 def teacher_score(candidate: Candidate) -> float | None:
-    """The score that `distill` left; None where there is none."""
+    """Return the score that `distill` stored, or None."""
     value = candidate.memory.metadata.get(TEACHER_SCORE)
     return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
 
 
 def _scored(candidate: Candidate, score: float) -> Candidate:
-    """An empty text has no score; it gets none, rather than one that looks like the others."""
     memory = candidate.memory
     kept = {key: value for key, value in memory.metadata.items() if key != TEACHER_SCORE}
+    # A memory without text has no score: NaN.
     added = {} if math.isnan(score) else {TEACHER_SCORE: score}
     return replace(candidate, memory=replace(memory, metadata={**kept, **added}))

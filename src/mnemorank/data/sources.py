@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from mnemorank._internal.jsonio import read_json_lines
 from mnemorank._internal.validation import check_number
 from mnemorank.data.benchmarks import loaders
-from mnemorank.data.examples import Candidate, Example, read_graded, read_lists, read_triplets, triplet_examples
+from mnemorank.data.examples import Example
+from mnemorank.data.formats import READERS, detect_format
 from mnemorank.data.hard_negatives import NegativeMining, add_hard_negatives
-from mnemorank.data.label_conflicts import LabelsSeen
-from mnemorank.data.splits import group_of, is_held_out
+from mnemorank.data.label_conflicts import check_label_conflicts, drop_label_conflicts
+from mnemorank.data.splits import is_held_out
 from mnemorank.errors import InputError
 
 CONFLICT_POLICIES = ("error", "drop")
-_Asked = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,132 +85,77 @@ class Source:
 
 
 def load_sources(sources: Sequence[Source | Mapping[str, Any]], seed: int) -> list[Example]:
-    """All examples of the sources, each source capped, and its examples repeated as its weight says.
+    """Return the examples of all sources, sampled, extended with hard negatives and repeated by weight.
 
-    A weight of 2 brings every example twice, 0.5 half of them, drawn with the seed.
+    :param sources: `Source` objects, or mappings with their fields.
+    :param seed: the same seed gives the same examples.
     """
     mixed: list[Example] = []
-    for source in sources:
-        known = Source.from_dict(source) if isinstance(source, Mapping) else source
-        found = load_source(known)
-        mixed += _weighted(_mined(_sampled(found, known, seed), found, known, seed), known, seed)
+    for item in sources:
+        source = Source.from_dict(item) if isinstance(item, Mapping) else item
+        examples = load_source(source)
+        sampled = _sample(examples, source, seed)
+        if source.hard_negatives is not None:
+            sampled = add_hard_negatives(sampled, source.hard_negatives, seed=seed, others=examples)
+        mixed += _repeat(sampled, source, seed)
     return mixed
 
 
 def load_source(source: Source) -> list[Example]:
-    """The examples of one source, its own part of the file only."""
-    found = read_examples(source.path, source.format, source.label_conflicts)
-    return select_split([replace(example, source=source.display_name) for example in found], source)
+    """Return all examples of a source's split."""
+    examples = read_examples(source.path, source.format, source.label_conflicts)
+    return select_split([replace(example, source=source.display_name) for example in examples], source)
 
 
 def select_split(examples: list[Example], source: Source) -> list[Example]:
-    """Of a file's examples, those of the source's split."""
+    """Return those of a file's examples that belong to the source's split."""
     if source.split is None:
         return examples
-    wanted = source.split == "dev"
-    chosen = [e for e in examples if is_held_out(group_of(e), source.dev_share) == wanted]
-    if not chosen:
-        raise InputError(f"{source.path}: split {source.split!r} is empty: the file has too few groups for its share")
-    return chosen
+    wants_dev = source.split == "dev"
+    selected = [e for e in examples if is_held_out(e.split_key, source.dev_share) == wants_dev]
+    if not selected:
+        raise InputError(
+            f"{source.path}: the {source.split} split is empty; the file has too few groups for dev_share = "
+            f"{source.dev_share}",
+            field="split",
+            code="empty",
+        )
+    return selected
 
 
 def read_examples(path: Path, format: str = "auto", label_conflicts: str = "error") -> Iterator[Example]:
-    """Read a file of any format, checked for pairs that are labelled both right and wrong.
+    """Read a file in one of our formats or that of a benchmark, and check its labels for conflicts.
 
-    :param format: `triplets`, `lists`, `graded`, a benchmark task, or `auto` for our three.
-    :param label_conflicts: `error`, or `drop` to leave such a memory out where it is called wrong.
+    :param format: as in `Source`.
+    :param label_conflicts: as in `Source`.
     """
-    if format == "auto":
-        format = format_of(path)
+    name = detect_format(path) if format == "auto" else format
+    examples = READERS[name](path) if name in READERS else loaders[name].read(path)
+    checked: Iterable[Example]
+    if label_conflicts == "drop":
+        checked = drop_label_conflicts(examples)
+    else:
+        checked = check_label_conflicts(examples, describe=lambda example: f"{path}: example {example.id}")
     is_empty = True
-    found = _read(path, format)
-    for example in _checked(found, path) if label_conflicts == "error" else _drop_conflicts(found):
+    for example in checked:
         is_empty = False
         yield example
     if is_empty:
-        raise InputError(f"{path}: holds no example")
+        raise InputError(f"{path}: contains no examples", code="empty")
 
 
-def _read(path: Path, format: str) -> Iterator[Example]:
-    if format == "triplets":
-        return triplet_examples(read_triplets(path))
-    if format == "graded":
-        return read_graded(path)
-    if format == "lists":
-        return read_lists(path)
-    return loaders[format].read(path)
-
-
-def format_of(path: Path) -> str:
-    """Which of our formats a file is in, told by its first record."""
-    for where, record in read_json_lines(path):
-        for key, name in (("candidates", "lists"), ("positive", "triplets"), ("label", "graded")):
-            if key in record:
-                return name
-        raise InputError(
-            f"{where}: is neither a list (candidates), a triplet (positive, negative) nor a graded pair (label); "
-            f"the record has {', '.join(record) or 'no fields'}"
-        )
-    raise InputError(f"{path}: holds no example")
-
-
-def _checked(examples: Iterator[Example], path: Path) -> Iterator[Example]:
-    """The examples as they are; an error where a question's memory is right in one place and wrong in another."""
-    seen = LabelsSeen()
-    for example in examples:
-        for candidate in example.candidates:
-            contrary = seen.contrary(_asked(example, candidate), candidate.label, example.id)
-            if contrary is not None:
-                raise InputError(
-                    f"{path}: example {example.id}: contradicts example {contrary[1]}: for the query "
-                    f"{example.query!r:.60} the memory {candidate.memory.text!r:.60} is labelled both 0 and 1; "
-                    'mend the file, or leave it out where it is wrong with label_conflicts = "drop"'
-                )
-        yield example
-
-
-def _drop_conflicts(examples: Iterator[Example]) -> Iterator[Example]:
-    """The examples without the memories that are called wrong here and right elsewhere for the same question."""
-    everything = list(examples)
-    right = {_asked(e, candidate) for e in everything for candidate in e.candidates if candidate.label == 1.0}
-    for example in everything:
-        kept = tuple(c for c in example.candidates if c.label > 0 or _asked(example, c) not in right)
-        # The positions that `pairs` names hold only where nothing was left out.
-        yield example if len(kept) == len(example.candidates) else replace(example, candidates=kept, pairs=())
-
-
-def _asked(example: Example, candidate: Candidate) -> _Asked:
-    memory = candidate.memory
-    dates = memory.occurred_start, memory.occurred_end, memory.mentioned_at
-    return (example.query, str(example.query_time), memory.text, *(str(date) for date in dates))
-
-
-def _mined(examples: list[Example], others: list[Example], source: Source, seed: int) -> list[Example]:
-    if source.hard_negatives is None:
-        return examples
-    return add_hard_negatives(examples, source.hard_negatives, seed=seed, others=others)
-
-
-def _sampled(examples: list[Example], source: Source, seed: int) -> list[Example]:
+def _sample(examples: list[Example], source: Source, seed: int) -> list[Example]:
     if source.max_examples is None or len(examples) <= source.max_examples:
         return examples
-    chosen = _random(seed, source, "cap").sample(range(len(examples)), source.max_examples)
-    return [examples[position] for position in sorted(chosen)]
+    positions = _random(seed, source, "cap").sample(range(len(examples)), source.max_examples)
+    return [examples[position] for position in sorted(positions)]
 
 
-def _weighted(examples: list[Example], source: Source, seed: int) -> list[Example]:
-    whole, rest = divmod(source.weight, 1)
+def _repeat(examples: list[Example], source: Source, seed: int) -> list[Example]:
+    times, rest = divmod(source.weight, 1)
     extra = _random(seed, source, "weight").sample(examples, round(rest * len(examples)))
-    return examples * int(whole) + extra
+    return examples * int(times) + extra
 
 
 def _random(seed: int, source: Source, purpose: str) -> random.Random:
     return random.Random(f"{seed}/{source.display_name}/{purpose}")
-
-
-_NAMES = {"train": "train.jsonl.gz", "dev": "dev.jsonl", "test": "test.jsonl"}
-
-
-def shipped(part: str) -> Path:
-    """The file of a part: `train`, `dev` or `test`."""
-    return Path(str(files("mnemorank") / "assets" / "datasets" / "dated" / _NAMES[part]))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mnemorank.data.examples import Example, question_group
+from mnemorank.data.examples import Example
 from mnemorank.errors import InputError
 from mnemorank.text.words import words
 
@@ -44,11 +44,6 @@ def is_held_out(group: str, share: float) -> bool:
     return draw < share * 2**64
 
 
-def group_of(example: Example) -> str:
-    """What must stay together: the stated group, else the question."""
-    return example.group or question_group(example.query)
-
-
 def split_by_group(examples: Sequence[Example], dev_share: float = 0.1) -> Split:
     """Split by hash of the group. Both sides get something wherever there are two groups.
 
@@ -56,7 +51,7 @@ def split_by_group(examples: Sequence[Example], dev_share: float = 0.1) -> Split
     """
     if not 0 < dev_share < 1:
         raise InputError(f"expected a number between 0 and 1, got {dev_share!r}", field="dev_share")
-    groups = sorted({group_of(example) for example in examples})
+    groups = sorted({example.split_key for example in examples})
     if len(groups) < 2:
         raise InputError(f"a split needs at least two groups, got {len(groups)}")
     dev = {group for group in groups if is_held_out(group, dev_share)}
@@ -65,7 +60,7 @@ def split_by_group(examples: Sequence[Example], dev_share: float = 0.1) -> Split
         dev = {by_draw[0]}
     elif len(dev) == len(groups):
         dev.remove(by_draw[-1])
-    return Split([e for e in examples if group_of(e) not in dev], [e for e in examples if group_of(e) in dev])
+    return Split([e for e in examples if e.split_key not in dev], [e for e in examples if e.split_key in dev])
 
 
 def find_leaks(
@@ -76,11 +71,11 @@ def find_leaks(
     :param threshold: how alike two texts must be, by Jaccard over word shingles.
     :param memories: also compare relevant memories; off by default, since pools are often shared on purpose.
     """
-    sides = {group_of(example): example.id for example in train}
+    sides = {example.split_key: example.id for example in train}
     leaks = [
-        Leak(sides[group_of(example)], example.id, "group", 1.0, group_of(example))
+        Leak(sides[example.split_key], example.id, "group", 1.0, example.split_key)
         for example in dev
-        if group_of(example) in sides
+        if example.split_key in sides
     ]
     leaks += _near(_questions(train), _questions(dev), threshold, "query")
     if memories:

@@ -1,4 +1,4 @@
-"""Graded labels from a language model behind any OpenAI-compatible endpoint, paid for once."""
+"""Graded labels from a language model behind an OpenAI-compatible API."""
 
 from __future__ import annotations
 
@@ -17,24 +17,29 @@ import numpy as np
 
 from mnemorank._internal.deadline import Deadline
 from mnemorank.artifact.formats import format_memory
-from mnemorank.data.examples import GRADED_RELEVANT_FROM, Example
+from mnemorank.data.examples import Example
+from mnemorank.data.formats import GRADED_RELEVANT_FROM
 from mnemorank.data.teacher_cache import GradeCache, pair_key
 from mnemorank.errors import InputError, MnemorankError
 from mnemorank.memory.memory import Memory
 from mnemorank.ranking.first_stage import memories_bm25
 from mnemorank.scorers.remote.client import Answer, HttpClient, Unreachable
 
-_RETRIED = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
-_LONGEST_WAIT = 60.0
+_RETRY_STATUSES = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
+_MAX_WAIT = 60.0
 
 
 class TeacherError(MnemorankError):
-    """Some pairs could not be graded. Those that were are in the cache and will not be asked again."""
+    """Some pairs could not be graded. Those that were are in the cache."""
 
 
 @dataclass(slots=True)
-class Cost:
-    """What labelling took so far. Money only where prices are given."""
+class LabelingCost:
+    """Requests, tokens and money spent so far.
+
+    :param price_in: price of a million input tokens.
+    :param price_out: price of a million output tokens.
+    """
 
     requests: int = 0
     retries: int = 0
@@ -50,50 +55,54 @@ class Cost:
         return (self.input_tokens * self.price_in + self.output_tokens * self.price_out) / 1e6
 
     def __str__(self) -> str:
-        paid = f", {self.money:.4f} in the currency of the prices" if self.price_in or self.price_out else ""
+        price = f", price {self.money:.4f}" if self.price_in or self.price_out else ""
         return (
             f"{self.graded} pairs graded in {self.requests} requests ({self.retries} retries), {self.from_cache} from "
-            f"the cache; {self.input_tokens} tokens in, {self.output_tokens} out{paid}"
+            f"the cache; {self.input_tokens} input and {self.output_tokens} output tokens{price}"
         )
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
-    """:param url: the API's address up to `/v1`; `/chat/completions` is added.
+class TeacherSettings:
+    """Which model grades, and how it is called.
+
+    :param url: the API's base URL, up to `/v1`; `/chat/completions` is added.
     :param key: sent as a bearer token.
-    :param pairs_a_request: memories graded in one request; all of one question.
-    :param concurrency: requests at once.
+    :param pairs_per_request: memories of one query graded in a request.
+    :param concurrency: simultaneous requests.
     :param timeout: seconds for one attempt, from connecting to the last byte.
-    :param attempts: how often a request is tried in all.
-    :param first_wait: seconds before the second attempt; doubled each time, with a random part. `Retry-After` counts.
-    :param price_in: of a million input tokens, for the cost report.
+    :param max_attempts: attempts per request.
+    :param initial_backoff: seconds before the second attempt; doubled each time, with jitter. A longer `Retry-After`
+        takes precedence.
+    :param price_in: price of a million input tokens, for the cost report.
+    :param price_out: price of a million output tokens.
     """
 
     url: str
     model: str
     key: str | None = field(default=None, repr=False)
-    pairs_a_request: int = 10
+    pairs_per_request: int = 10
     concurrency: int = 4
     timeout: float = 60.0
-    attempts: int = 6
-    first_wait: float = 1.0
+    max_attempts: int = 6
+    initial_backoff: float = 1.0
     price_in: float = 0.0
     price_out: float = 0.0
 
     def __post_init__(self) -> None:
         if urlsplit(self.url).scheme not in ("http", "https") or not urlsplit(self.url).hostname:
-            raise InputError(f"expected http://… or https://…, got {self.url!r}", field="url")
-        for name in ("pairs_a_request", "concurrency", "attempts"):
+            raise InputError(f"expected an http:// or https:// URL, got {self.url!r}", field="url")
+        for name in ("pairs_per_request", "concurrency", "max_attempts"):
             if getattr(self, name) < 1:
                 raise InputError(f"expected a whole number from 1, got {getattr(self, name)!r}", field=name)
 
 
 class Teacher:
-    """Grades pairs through the endpoint. Close it, or use it in a `with` block."""
+    """Grades pairs of query and memory. Close it, or use it in a `with` block."""
 
-    def __init__(self, settings: Settings, cache: GradeCache | None = None) -> None:
+    def __init__(self, settings: TeacherSettings, cache: GradeCache | None = None) -> None:
         self.settings = settings
-        self.cost = Cost(price_in=settings.price_in, price_out=settings.price_out)
+        self.cost = LabelingCost(price_in=settings.price_in, price_out=settings.price_out)
         self._cache = cache or GradeCache(None)
         self._client = HttpClient(urlsplit(settings.url.rstrip("/") + "/chat/completions"))
         self._lock = threading.Lock()
@@ -112,43 +121,42 @@ class Teacher:
         self,
         examples: Iterable[Example],
         *,
-        tier: tuple[int, int] = (1, 30),
+        ranks: tuple[int, int] = (1, 30),
         on_graded: Callable[[int], None] | None = None,
     ) -> list[Example]:
-        """The examples with the teacher's grades as labels.
+        """Return the examples with the teacher's grades as labels; grades from 0.5 count as relevant.
 
-        Candidates of the tier are graded; of the others, those already labelled right are kept as they are. From a
-        grade of .5 they count as relevant. `write_graded` and `write_lists` keep all of it.
+        Candidates within `ranks` are graded. Of the others, those labeled above 0 are kept with their label.
 
-        :param tier: first and last rank of the first stage that is graded: the middle is where a teacher is worth it.
-        :param on_graded: told how many pairs were graded, after each request.
+        :param ranks: first and last first-stage rank to grade.
+        :param on_graded: called after each request with the number of pairs graded.
         """
-        chosen = [(example, mid_tier(example, *tier)) for example in examples]
-        asked = [(example.query, [example.memories[i] for i in ranks]) for example, ranks in chosen]
-        grades = self.grade(asked, on_graded)
-        return [_labelled(e, ranks, own) for (e, ranks), own in zip(chosen, grades, strict=True)]
+        selected = [(example, positions_by_rank(example, *ranks)) for example in examples]
+        queries = [(example.query, [example.memories[i] for i in positions]) for example, positions in selected]
+        grades = self.grade(queries, on_graded)
+        return [_with_grades(e, positions, own) for (e, positions), own in zip(selected, grades, strict=True)]
 
     def grade(
-        self, asked: Sequence[tuple[str, Sequence[Memory]]], on_graded: Callable[[int], None] | None = None
+        self, queries: Sequence[tuple[str, Sequence[Memory]]], on_graded: Callable[[int], None] | None = None
     ) -> list[list[float]]:
-        """A grade for each memory of each question. What is in the cache is not asked again, and no pair twice."""
-        texts = [[format_memory(memory) for memory in memories] for _, memories in asked]
+        """Return a grade for each memory of each query. Only pairs that are not in the cache are sent."""
+        texts = [[format_memory(memory) for memory in memories] for _, memories in queries]
         pending: list[tuple[str, list[str]]] = []
-        asking: set[tuple[str, str]] = set()
-        for (query, _), own in zip(asked, texts, strict=True):
-            new = [text for text in dict.fromkeys(own) if (query, text) not in asking]
+        pending_pairs: set[tuple[str, str]] = set()
+        for (query, _), own in zip(queries, texts, strict=True):
+            new = [text for text in dict.fromkeys(own) if (query, text) not in pending_pairs]
             new = [text for text in new if self._cached(query, text) is None]
-            asking.update((query, text) for text in new)
+            pending_pairs.update((query, text) for text in new)
             self.cost.from_cache += len(own) - len(new)
-            size = self.settings.pairs_a_request
+            size = self.settings.pairs_per_request
             pending += [(query, new[start : start + size]) for start in range(0, len(new), size)]
-        self._ask_all(pending, on_graded)
-        return [[self._known(query, text) for text in own] for (query, _), own in zip(asked, texts, strict=True)]
+        self._send_all(pending, on_graded)
+        return [[self._require(query, text) for text in own] for (query, _), own in zip(queries, texts, strict=True)]
 
-    def _ask_all(self, pending: Sequence[tuple[str, list[str]]], on_graded: Callable[[int], None] | None) -> None:
+    def _send_all(self, pending: Sequence[tuple[str, list[str]]], on_graded: Callable[[int], None] | None) -> None:
         failures: list[Exception] = []
         with ThreadPoolExecutor(self.settings.concurrency, thread_name_prefix="teacher") as pool:
-            futures: list[Future[int]] = [pool.submit(self._ask, query, texts) for query, texts in pending]
+            futures: list[Future[int]] = [pool.submit(self._send, query, texts) for query, texts in pending]
             try:
                 for future in futures:
                     try:
@@ -156,7 +164,7 @@ class Teacher:
                     except TeacherError as error:
                         failures.append(error)
                         if isinstance(error, _RefusedError):
-                            break  # the next request would be refused as well
+                            break  # further requests would be refused too
                     else:
                         if on_graded is not None:
                             on_graded(count)
@@ -166,16 +174,16 @@ class Teacher:
         if failures:
             raise TeacherError(
                 f"{self.settings.url}: {len(failures)} of {len(pending)} requests failed, the first: {failures[0]}; "
-                "what was graded is in the cache, so run it again"
+                "pairs graded so far are in the cache; run again to continue"
             )
 
-    def _ask(self, query: str, texts: list[str]) -> int:
-        """One request, repeated until it is answered as it should be."""
+    def _send(self, query: str, texts: list[str]) -> int:
+        """Send a request until it gets a valid response; return the number of pairs graded."""
         body = request_body(self.settings.model, query, texts)
         headers = {"Authorization": f"Bearer {self.settings.key}"} if self.settings.key else {}
         problem = ""
-        for attempt in range(self.settings.attempts):
-            stated = 0.0
+        for attempt in range(self.settings.max_attempts):
+            retry_after = 0.0
             if attempt:
                 with self._lock:
                     self.cost.retries += 1
@@ -191,20 +199,20 @@ class Teacher:
                         self.cost.graded += len(texts)
                     return len(texts)
                 problem = f"status {answer.status}: {answer.content[:200].decode(errors='replace')}"
-                if answer.status not in _RETRIED:
+                if answer.status not in _RETRY_STATUSES:
                     raise _RefusedError(problem)
-                stated = _retry_after(answer)
+                retry_after = _retry_after(answer)
             except Unreachable as error:
                 problem = str(error)
             except _MalformedError as error:
-                problem = f"answer not as asked: {error}"
-            if attempt + 1 < self.settings.attempts:
-                wait = self.settings.first_wait * 2**attempt * random.uniform(0.5, 1.0)
-                time.sleep(min(max(wait, stated), _LONGEST_WAIT))
-        raise TeacherError(f"{problem} (tried {self.settings.attempts} times)")
+                problem = f"invalid response: {error}"
+            if attempt + 1 < self.settings.max_attempts:
+                wait = self.settings.initial_backoff * 2**attempt * random.uniform(0.5, 1.0)
+                time.sleep(min(max(wait, retry_after), _MAX_WAIT))
+        raise TeacherError(f"{problem} ({self.settings.max_attempts} attempts)")
 
     def _read(self, answer: Answer, count: int) -> list[float]:
-        """The grades in order; their cost is counted even where the answer is of no use, since it is paid."""
+        """Return the grades in order. Tokens are counted even if the response is invalid, since they are billed."""
         try:
             data = answer.json()
             usage = data.get("usage") or {}
@@ -216,7 +224,7 @@ class Teacher:
         except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
             raise _MalformedError(f"{type(error).__name__}: {error}") from None
         if sorted(grades) != list(range(1, count + 1)):
-            raise _MalformedError(f"expected a grade for each of {count} memories, got {sorted(grades)}")
+            raise _MalformedError(f"expected grades for memories 1 to {count}, got {sorted(grades)}")
         for grade in grades.values():
             if not any(math.isclose(grade, allowed, abs_tol=1e-6) for allowed in GRADES):
                 raise _MalformedError(f"expected grades from {GRADES}, got {grade}")
@@ -228,7 +236,7 @@ class Teacher:
     def _cached(self, query: str, text: str) -> float | None:
         return self._cache.get(self._key(query, text))
 
-    def _known(self, query: str, text: str) -> float:
+    def _require(self, query: str, text: str) -> float:
         grade = self._cached(query, text)
         if grade is None:
             raise TeacherError(f"no grade for {text!r:.60}")
@@ -236,27 +244,27 @@ class Teacher:
 
 
 class _RefusedError(TeacherError):
-    """The endpoint will not serve this request however often it is sent."""
+    """The API refuses the request; a retry would not help."""
 
 
 class _MalformedError(Exception):
-    """The model's answer is not what was asked for; it may be next time."""
+    """The response is not in the requested format; a retry may help."""
 
 
-def mid_tier(example: Example, first: int, last: int) -> list[int]:
-    """Positions of the candidates at the first stage's ranks `first` to `last`, by the file's scores, else BM25."""
+def positions_by_rank(example: Example, first: int, last: int) -> list[int]:
+    """Return the positions of the candidates at the given first-stage ranks, by their own scores or else by BM25."""
     if not 1 <= first <= last:
-        raise InputError(f"expected 1 ≤ first ≤ last, got {first} and {last}", field="tier")
-    stated = [memory.first_stage_score for memory in example.memories]
-    if any(score is None for score in stated):
+        raise InputError(f"expected 1 ≤ first ≤ last, got {first} and {last}", field="ranks")
+    own_scores = [memory.first_stage_score for memory in example.memories]
+    if any(score is None for score in own_scores):
         scores = memories_bm25(example.query, example.memories)
     else:
-        scores = np.array(stated, dtype=np.float64)
-    filled = [int(i) for i in np.argsort(-scores, kind="stable") if example.memories[int(i)].text.strip()]
-    return filled[first - 1 : last]
+        scores = np.array(own_scores, dtype=np.float64)
+    ranked = [int(i) for i in np.argsort(-scores, kind="stable") if example.memories[int(i)].text.strip()]
+    return ranked[first - 1 : last]
 
 
-def _labelled(example: Example, positions: Sequence[int], grades: Sequence[float]) -> Example:
+def _with_grades(example: Example, positions: Sequence[int], grades: Sequence[float]) -> Example:
     graded = dict(zip(positions, grades, strict=True))
     kept = [
         replace(candidate, label=graded.get(position, candidate.label))
@@ -267,10 +275,10 @@ def _labelled(example: Example, positions: Sequence[int], grades: Sequence[float
 
 
 def _retry_after(answer: Answer) -> float:
-    """Seconds that the server asks to wait; a date or nonsense counts as nothing."""
-    stated = next((value for name, value in answer.headers.items() if name.lower() == "retry-after"), "")
+    """Return the seconds of a `Retry-After` header; 0 if it is missing, a date or invalid."""
+    value = next((value for name, value in answer.headers.items() if name.lower() == "retry-after"), "")
     try:
-        seconds = float(stated)
+        seconds = float(value)
     except ValueError:
         return 0.0
     return seconds if math.isfinite(seconds) and seconds > 0 else 0.0
@@ -303,7 +311,7 @@ SCHEMA = {
 
 
 def request_body(model: str, query: str, texts: Sequence[str]) -> dict[str, Any]:
-    """A chat completion request, as OpenAI's API and those made after it take it."""
+    """Return the body of a chat completion request."""
     memories = "\n".join(f"{number}. {text}" for number, text in enumerate(texts, 1))
     return {
         "model": model,

@@ -1,4 +1,4 @@
-"""Grades that were paid for, on disk: one line a pair, appended as it comes in."""
+"""A cache of a teacher's grades on disk: a JSON line per pair, appended as soon as it is graded."""
 
 from __future__ import annotations
 
@@ -12,14 +12,16 @@ from mnemorank.errors import InputError
 
 
 def pair_key(*parts: str) -> str:
-    """What a grade depends on: model, prompt, question and text."""
+    """Return the cache key of a grade, which depends on model, prompt, query and text."""
     return hashlib.sha256("\0".join(parts).encode(errors="surrogatepass")).hexdigest()[:32]
 
 
 class GradeCache:
-    """Safe for many threads of one process. A line cut off by a kill is dropped at the next start; the rest counts.
+    """Grades by key. Thread-safe, but for one process at a time.
 
-    :param path: the file; None keeps grades for the life of the object only.
+    A line that was cut off when the process was killed is ignored.
+
+    :param path: the file; None keeps the grades in memory only.
     """
 
     def __init__(self, path: Path | None) -> None:
@@ -30,11 +32,11 @@ class GradeCache:
             return
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            whole = self._read(path) if path.exists() else ""
+            content = self._read(path) if path.exists() else ""
             self._stream = path.open("a", encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            raise InputError(f"{path}: the cache cannot be used: {error}") from None
-        if whole and not whole.endswith("\n"):
+            raise InputError(f"{path}: could not be opened as a grade cache: {error}") from None
+        if content and not content.endswith("\n"):
             self._stream.write("\n")
 
     def get(self, key: str) -> float | None:
@@ -60,7 +62,7 @@ class GradeCache:
                 if record is not None:
                     self._grades[str(record["key"])] = float(record["grade"])
             except (ValueError, KeyError, TypeError):
-                is_cut = number == len(lines) or line.startswith('{"key"')
-                if not is_cut:
-                    raise InputError(f"{path}:{number}: is not a line of a grade cache; name another file") from None
+                is_cut_off = number == len(lines) or line.startswith('{"key"')
+                if not is_cut_off:
+                    raise InputError(f"{path}:{number}: not a line of a grade cache") from None
         return content

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import queue
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 
-from mnemorank.data.benchmarks import Loader, read_ahead
+from mnemorank.data.benchmarks import Loader
 from mnemorank.data.examples import Example
 from mnemorank.errors import InputError
 from mnemorank.evaluation.baselines import Answer, Contestant, Question, baselines
@@ -18,6 +21,8 @@ from mnemorank.evaluation.cache import Cache, Outcome
 from mnemorank.evaluation.excerpts import excerpt
 from mnemorank.evaluation.files import digest_of_files
 from mnemorank.evaluation.metrics import Judged, neutral_order
+
+T = TypeVar("T")
 
 Progress = Callable[[Iterable[Example]], Iterator[Example]]
 
@@ -147,3 +152,44 @@ def _asked(example: Example, question: Question, order: Sequence[int], outcomes:
         first=known.ranking,
         texts={i: excerpt(example.query, example.candidates[i].memory) for i in sorted(shown)},
     )
+
+
+def read_ahead(items: Iterator[T], buffer_size: int = 8) -> Iterator[T]:
+    """Yield the same items, read in a background thread while the caller works on earlier ones.
+
+    An error of the reader is raised where its item would come; closing this iterator stops the reader.
+    """
+    ready: queue.Queue[tuple[str, Any]] = queue.Queue(maxsize=buffer_size)
+    stopped = threading.Event()
+
+    def put(entry: tuple[str, Any]) -> None:
+        while not stopped.is_set():
+            try:
+                ready.put(entry, timeout=0.1)
+                return
+            except queue.Full:
+                continue
+
+    def work() -> None:
+        try:
+            for item in items:
+                put(("item", item))
+                if stopped.is_set():
+                    return
+            put(("end", None))
+        except BaseException as error:  # raised again in the caller's thread
+            put(("error", error))
+
+    thread = threading.Thread(target=work, name="mnemorank-read-ahead", daemon=True)
+    thread.start()
+    try:
+        while True:
+            event, value = ready.get()
+            if event == "end":
+                return
+            if event == "error":
+                raise value
+            yield value
+    finally:
+        stopped.set()
+        thread.join()

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from mnemorank.data.examples import Candidate, Example, read_triplets
-from mnemorank.data.sources import shipped
+from mnemorank.data.bundled import bundled_dataset
+from mnemorank.data.examples import Candidate, Example
+from mnemorank.data.formats import read_triplets
 from mnemorank.memory.memory import Memory
 
 # Of our dated training triplets one in so many tells ranges; so many texts make a long one.
@@ -69,7 +70,7 @@ def sample_examples() -> list[Example]:
 def calibration_examples() -> Iterator[Example]:
     """Real questions with their memories, and with several of them as one long text: ranges taken from a few short
     texts are too narrow for others."""
-    drawn = list(read_triplets(shipped("train")))[::_EVERY]
+    drawn = list(read_triplets(bundled_dataset("dated", "train")))[::_EVERY]
     for i, triplet in enumerate(drawn):
         texts = [each.positive.text for each in drawn[i : i + _JOINED]]
         long = replace(triplet.positive, text=" ".join(texts))

@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 
 from mnemorank.artifact.resolve import load_artifact
-from mnemorank.data.sources import read_examples, shipped
+from mnemorank.data.bundled import bundled_dataset
+from mnemorank.data.sources import read_examples
 from mnemorank.errors import ArtifactError
 from mnemorank.export.graph_weights import Float32s, GraphWeights, read_weights
 from mnemorank.scorers.encoding import Ids, load_tokenizer
@@ -190,7 +191,7 @@ def _pairs(model: Path, config: Any) -> Iterator[tuple[Ids, Ids]]:
     tokenizer = load_tokenizer(model / "tokenizer.json")
     longest = config.max_position_embeddings
     chance = np.random.default_rng(1)
-    for example in islice(read_examples(shipped("dev")), _CHECKED_QUESTIONS):
+    for example in islice(read_examples(bundled_dataset("dated", "dev")), _CHECKED_QUESTIONS):
         for memory in example.memories:
             encoded = tokenizer.encode(example.query, memory.text)
             ids, types = np.array([encoded.ids[:longest]]), np.array([encoded.type_ids[:longest]])

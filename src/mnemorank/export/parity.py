@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-from mnemorank._internal.arrays import Floats, mean_ranks
+from mnemorank._internal.arrays import Floats, spearman
 from mnemorank.artifact.formats import formats
 from mnemorank.artifact.manifest import Manifest
 from mnemorank.data.examples import Example
@@ -156,11 +156,10 @@ def compare(before: Path, after: Path, expected: Floats, inputs: Sequence[Feed],
 
 
 def rank_correlation(first: Floats, second: Floats) -> float:
-    """Spearman's: the correlation of ranks, where equal values share the mean of their ranks. 1 for constants."""
-    a, b = mean_ranks(first), mean_ranks(second)
-    if a.std() == 0 or b.std() == 0:
-        return 1.0 if a.std() == b.std() else 0.0
-    return float(np.corrcoef(a, b)[0, 1])
+    """Spearman's rank correlation; 1 if both are constant."""
+    if np.ptp(first) == 0 and np.ptp(second) == 0:
+        return 1.0
+    return spearman(first, second)
 
 
 def _session(path: Path) -> ort.InferenceSession:

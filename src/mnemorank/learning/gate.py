@@ -8,13 +8,13 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from mnemorank.data.bundled import bundled_dataset
 from mnemorank.data.examples import Candidate, Example
-from mnemorank.data.sources import shipped
+from mnemorank.data.formats import read_any_format
 from mnemorank.errors import InputError
 from mnemorank.evaluation.significance import RESAMPLES, compare
 from mnemorank.learning.events import digest
 from mnemorank.learning.measurement import Measurement
-from mnemorank.learning.mining.golden import read_any
 from mnemorank.learning.shadow import ShadowResult
 
 PRIMARY = "feedback"
@@ -189,8 +189,8 @@ def guard_sets(general: Path | None = None, dated: Path | None = None) -> dict[s
     :param general: examples of your own domain, in any of our formats; by default each question of the dated dev set
         among memories of other matters, which asks for the right topic instead of the right date.
     """
-    pairs = list(read_any(dated or shipped("dev")))
-    return {"dated": pairs, "general": list(read_any(general)) if general else among_others(pairs)}
+    pairs = list(read_any_format(dated or bundled_dataset("dated", "dev")))
+    return {"dated": pairs, "general": list(read_any_format(general)) if general else among_others(pairs)}
 
 
 def among_others(examples: Sequence[Example], most: int = _DISTRACTORS) -> list[Example]:

@@ -20,10 +20,10 @@ from typing import Any
 
 from mnemorank.artifact.manifest import MANIFEST, Calibration, Manifest, write_manifest
 from mnemorank.artifact.resolve import load_artifact, resolve
-from mnemorank.data.sources import shipped
+from mnemorank.data.bundled import bundled_dataset
+from mnemorank.data.formats import detect_format
 from mnemorank.errors import InputError, MissingExtraError, MnemorankError
 from mnemorank.learning.loop import Loop
-from mnemorank.learning.mining.golden import format_of
 from mnemorank.learning.runs import DONE, FAILED, FEEDBACK, OPEN_STATES, RUNNING, STORE_VARIABLE, Run, Runs
 from mnemorank.learning.settings import Training, settings_from_table
 from mnemorank.learning.store import examples
@@ -196,12 +196,17 @@ def train_candidate(
 def recipe_changes(settings: Training, base: Path, parent: Version, feedback: Path, examples: int) -> list[str]:
     """What the loop sets in its recipe: base, data, and how the model reads memories."""
     manifest = load_artifact(parent.path).manifest
-    replay = settings.replay or shipped("train")
+    replay = settings.replay or bundled_dataset("dated", "train")
     has_dev = examples >= _ENOUGH_FOR_DEV
     own = {"path": str(feedback), "format": "lists", "name": "feedback", "weight": 1.0}
     data = [{**own, "split": "train"} if has_dev else own]
     if settings.replay_weight > 0:
-        again = {"path": str(replay), "format": format_of(replay), "name": "replay", "weight": settings.replay_weight}
+        again = {
+            "path": str(replay),
+            "format": detect_format(replay),
+            "name": "replay",
+            "weight": settings.replay_weight,
+        }
         data.append({**again, "max_examples": settings.replay_most or 2 * examples})
     changes = [
         f"model.base={_toml(str(base))}",

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from mnemorank.artifact.formats import format_memory
 from mnemorank.data.distill import teacher_score
 from mnemorank.data.examples import Candidate, Example
-from mnemorank.data.label_conflicts import LabelsSeen
+from mnemorank.data.label_conflicts import PairKey, check_label_conflicts, drop_label_conflicts
 from mnemorank.errors import InputError
 from mnemorank.model.model import Model
 from mnemorank.scorers.encoding import InputWriter
@@ -111,40 +111,25 @@ def _fits(query: str, writer: InputWriter) -> bool:
     return True
 
 
-def without_contradictions(examples: Sequence[Example], format_name: str, sources: Collection[str]) -> list[Example]:
-    """The examples, those of the sources without what they call wrong and any calls right, as the model reads it."""
-    if not sources:
-        return list(examples)
+def drop_conflicts(examples: Sequence[Example], format_name: str, sources: Collection[str]) -> list[Example]:
+    """Return the examples; those of the given sources lose candidates labeled 0 that any example labels 1.
 
-    def read(example: Example, candidate: Candidate) -> tuple[str, str]:
-        return example.query, format_memory(candidate.memory, format_name)
-
-    right = {read(e, candidate) for e in examples for candidate in e.candidates if candidate.label == 1}
-    kept: list[Example] = []
-    for example in examples:
-        if example.source in sources:
-            own = tuple(c for c in example.candidates if c.label > 0 or read(example, c) not in right)
-            # The positions that `pairs` names hold only where nothing was left out.
-            example = example if len(own) == len(example.candidates) else replace(example, candidates=own, pairs=())
-        kept.append(example)
-    return [example for example in kept if example.candidates]
+    :param format_name: candidates are compared as the model reads them.
+    """
+    return drop_label_conflicts(examples, _formatted_pair(format_name), sources) if sources else list(examples)
 
 
 def check_labels(examples: Iterable[Example], format_name: str) -> None:
-    """Stop at a pair that is labelled relevant in one place and irrelevant in another, as the model would read it."""
-    seen = LabelsSeen()
-    for example in examples:
-        for candidate in example.candidates:
-            text = format_memory(candidate.memory, format_name)
-            contrary = seen.contrary((example.query, text), candidate.label, _where(example))
-            if contrary is not None:
-                label, where = contrary
-                raise InputError(
-                    f"contradictory labels for one pair: query {example.query!r:.80}, text {text!r:.80} is "
-                    f"labelled {label:g} in {where} and {candidate.label:g} in {_where(example)}; mend the data, or "
-                    'leave it out where it is wrong with label_conflicts = "drop" for that source',
-                    field="data",
-                )
+    """Raise an error if a pair, as the model reads it, is labeled both 1 and 0."""
+    try:
+        for _ in check_label_conflicts(examples, _formatted_pair(format_name), _where):
+            pass
+    except InputError as error:
+        raise InputError(error.message, field="data", code=error.code) from None
+
+
+def _formatted_pair(format_name: str) -> PairKey:
+    return lambda example, candidate: (example.query, format_memory(candidate.memory, format_name))
 
 
 def _ready(example: Example, model: Model) -> tuple[ReadyList, int]:

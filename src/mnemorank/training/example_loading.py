@@ -8,11 +8,12 @@ from dataclasses import replace
 
 from mnemorank.data.benchmarks import loaders
 from mnemorank.data.examples import Example
-from mnemorank.data.hard_negatives import load_retriever
-from mnemorank.data.sources import Source, format_of, load_sources, read_examples, select_split
+from mnemorank.data.formats import detect_format
+from mnemorank.data.retrieval import load_retriever
+from mnemorank.data.sources import Source, load_sources, read_examples, select_split
 from mnemorank.errors import InputError
 from mnemorank.evaluation.metrics import Judged
-from mnemorank.training.dataset import check_labels, check_teaching, teaches, without_contradictions
+from mnemorank.training.dataset import check_labels, check_teaching, drop_conflicts, teaches
 from mnemorank.training.objective import check_candidates, ranks_only
 from mnemorank.training.recipe import Recipe, Stage
 from mnemorank.training.sampling import check_draws
@@ -37,7 +38,7 @@ def check_data(recipe: Recipe) -> None:
 def stage_examples(stage: Stage, recipe: Recipe) -> list[Example]:
     """Return the examples of a stage; sources with `label_conflicts = "drop"` lose memories labeled 1 elsewhere."""
     dropping = {source.display_name for source in stage.data if source.label_conflicts == "drop"}
-    return without_contradictions(load_sources(stage.data, recipe.seed), recipe.model.format, dropping)
+    return drop_conflicts(load_sources(stage.data, recipe.seed), recipe.model.format, dropping)
 
 
 def _check_stage(stage: Stage, recipe: Recipe) -> None:
@@ -75,7 +76,7 @@ def check_dev(examples: Sequence[Example], of_which: str = "") -> None:
 
 def _dev_source(source: Source, seed: int) -> list[Example]:
     """Triplets are measured R0's way, each query against all memories of the file; the rest as it is trained on."""
-    if (format_of(source.path) if source.format == "auto" else source.format) != "triplets":
+    if (detect_format(source.path) if source.format == "auto" else source.format) != "triplets":
         return load_sources([source], seed)
     for _ in read_examples(source.path, "triplets", source.label_conflicts):
         pass  # contradictions are looked for here: the loader below takes a memory that is right anywhere for right

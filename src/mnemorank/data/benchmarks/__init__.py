@@ -1,19 +1,8 @@
-"""Loaders of public benchmarks, by task name. To add one: write a file, register its Loader, import it here."""
+"""Loaders of public benchmarks. To add one, add a module here that calls `loaders.add(Loader(...))`."""
 
-from mnemorank.data.benchmarks import beir, graded, hotpotqa, lists, locomo, longmemeval, musique, squad, triplets
-from mnemorank.data.benchmarks.loader import Loader, loaders, read_ahead
+from mnemorank._internal.plugins import import_plugins
+from mnemorank.data.benchmarks.loader import Loader, loaders
 
-__all__ = [
-    "Loader",
-    "beir",
-    "graded",
-    "hotpotqa",
-    "lists",
-    "loaders",
-    "locomo",
-    "longmemeval",
-    "musique",
-    "read_ahead",
-    "squad",
-    "triplets",
-]
+import_plugins(__name__, __path__)
+
+__all__ = ["Loader", "loaders"]

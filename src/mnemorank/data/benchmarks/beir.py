@@ -1,4 +1,4 @@
-"""BEIR: a folder with corpus, queries and qrels, and perhaps a first-stage run; else BM25's top 100."""
+"""BEIR: a folder with corpus, queries and qrels. Candidates are those of a run file, or the top 100 of BM25."""
 
 from __future__ import annotations
 
@@ -7,58 +7,63 @@ from pathlib import Path
 
 from mnemorank._internal.jsonio import open_text, read_json_lines
 from mnemorank.data.benchmarks.loader import Loader, loaders
-from mnemorank.data.examples import Candidate, Example, text_of
+from mnemorank.data.examples import Candidate, Example
+from mnemorank.data.formats import required_text
+from mnemorank.data.retrieval import StemmedBM25
 from mnemorank.errors import InputError
 from mnemorank.memory.memory import Memory
 
-POOL = 100
+POOL_SIZE = 100
 Qrels = dict[str, dict[str, float]]
 Run = dict[str, dict[str, float]]
 
 
 def files(folder: Path) -> list[Path]:
-    """What of the folder is read."""
+    """Return the files of the folder that are read."""
     if not folder.is_dir():
         raise InputError(f"{folder}: expected a BEIR folder with corpus.jsonl, queries.jsonl and qrels/test.tsv")
-    run = _optional(folder, "run.tsv", "run.trec", "run.txt")
+    run = _find_optional(folder, "run.tsv", "run.trec", "run.txt")
     return [
-        _one(folder, "corpus.jsonl"),
-        _one(folder, "queries.jsonl"),
-        _one(folder, "qrels/test.tsv", "qrels/dev.tsv", "qrels.tsv"),
+        _find(folder, "corpus.jsonl"),
+        _find(folder, "queries.jsonl"),
+        _find(folder, "qrels/test.tsv", "qrels/dev.tsv", "qrels.tsv"),
         *([run] if run else []),
     ]
 
 
 def read(folder: Path) -> Iterator[Example]:
-    """The queries that have judgements, in file order, with the first stage's best as candidates.
+    """Yield the queries with judgments, in file order, with the best documents of the first stage as candidates.
 
-    Judged documents that the first stage did not find are not added: `missing` has their labels. A document with the
-    query's own id (ArguAna, Quora: the query itself) is no candidate, as BEIR's evaluation has it.
+    Judged documents that the first stage did not find are not added: `missing` has their labels. As in BEIR's own
+    evaluation, a document with the id of the query is no candidate (in ArguAna and Quora it is the query itself).
     """
     corpus_path, queries_path, qrels_path, *run_path = files(folder)
-    qrels, top = _qrels(qrels_path)
-    corpus = {text_of(record, "_id", where): _memory(record, where) for where, record in read_json_lines(corpus_path)}
-    queries = {
-        text_of(record, "_id", where): text_of(record, "text", where) for where, record in read_json_lines(queries_path)
+    qrels, max_grade = _read_qrels(qrels_path)
+    corpus = {
+        required_text(record, "_id", where): _memory(record, where) for where, record in read_json_lines(corpus_path)
     }
-    asked = {name: query for name, query in queries.items() if name in qrels}
-    if not asked:
-        raise InputError(f"{qrels_path}: judges none of the queries of {queries_path}")
-    run = _read_run(run_path[0]) if run_path else _bm25_run(asked, corpus)
-    for name, query in asked.items():
-        judged = {document: label / top for document, label in qrels[name].items()}
+    queries = {
+        required_text(record, "_id", where): required_text(record, "text", where)
+        for where, record in read_json_lines(queries_path)
+    }
+    judged_queries = {name: query for name, query in queries.items() if name in qrels}
+    if not judged_queries:
+        raise InputError(f"{qrels_path}: no judgments for the queries of {queries_path}")
+    run = _read_run(run_path[0]) if run_path else _bm25_run(judged_queries, corpus)
+    for name, query in judged_queries.items():
+        labels = {document: label / max_grade for document, label in qrels[name].items()}
         others = [(document, score) for document, score in run.get(name, {}).items() if document != name]
-        found = sorted(others, key=lambda entry: -entry[1])[:POOL]
-        kept = {document: score for document, score in found if document in corpus}
+        best = sorted(others, key=lambda entry: -entry[1])[:POOL_SIZE]
+        kept = {document: score for document, score in best if document in corpus}
         candidates = tuple(
-            Candidate(corpus[document].with_score(score), judged.get(document, 0.0)) for document, score in kept.items()
+            Candidate(corpus[document].with_score(score), labels.get(document, 0.0)) for document, score in kept.items()
         )
         yield Example(
             id=name,
             query=query,
             candidates=candidates,
             source=folder.name,
-            missing=tuple(label for document, label in judged.items() if label > 0 and document not in kept),
+            missing=tuple(label for document, label in labels.items() if label > 0 and document not in kept),
         )
 
 
@@ -69,8 +74,8 @@ def _memory(record: Mapping[str, object], where: str) -> Memory:
     return Memory(f"{title}: {text}" if title else text, id=str(record["_id"]))
 
 
-def _qrels(path: Path) -> tuple[Qrels, float]:
-    """`query-id corpus-id score` a line, with a header; or TREC's four columns. Also the highest score."""
+def _read_qrels(path: Path) -> tuple[Qrels, float]:
+    """Read the columns query-id, corpus-id and score, or TREC's four; return the judgments and the highest grade."""
     qrels: Qrels = {}
     for where, parts in _columns(path):
         if len(parts) not in (3, 4):
@@ -79,14 +84,14 @@ def _qrels(path: Path) -> tuple[Qrels, float]:
         if score.lower() in ("score", "label") or query == document:
             continue
         qrels.setdefault(query, {})[document] = max(_number(score, where), 0.0)
-    top = max((label for judged in qrels.values() for label in judged.values()), default=0.0)
-    if top <= 0:
+    max_grade = max((label for judged in qrels.values() for label in judged.values()), default=0.0)
+    if max_grade <= 0:
         raise InputError(f"{path}: no document is judged relevant")
-    return {query: judged for query, judged in qrels.items() if any(judged.values())}, top
+    return {query: judged for query, judged in qrels.items() if any(judged.values())}, max_grade
 
 
 def _read_run(path: Path) -> Run:
-    """A first-stage run: TREC's six columns, or query-id, corpus-id, score."""
+    """Read a first-stage run: TREC's six columns, or query-id, corpus-id and score."""
     run: Run = {}
     for where, parts in _columns(path):
         if len(parts) not in (3, 6):
@@ -114,24 +119,24 @@ def _number(text: str, where: str) -> float:
 
 
 def _bm25_run(queries: Mapping[str, str], corpus: Mapping[str, Memory]) -> Run:
-    from mnemorank.evaluation.baselines import search
-
     names = list(corpus)
-    # One more, which may be the query itself.
-    hits = search([memory.text for memory in corpus.values()], list(queries.values()), POOL + 1)
-    return {query: {names[i]: score for i, score in found} for query, found in zip(queries, hits, strict=True)}
+    index = StemmedBM25([memory.text for memory in corpus.values()])
+    # One more than the pool, since one of them may be the query itself.
+    return {
+        name: {names[i]: score for i, score in index.search(query, POOL_SIZE + 1)} for name, query in queries.items()
+    }
 
 
-def _one(folder: Path, *names: str) -> Path:
-    found = _optional(folder, *names)
-    if found is None:
+def _find(folder: Path, *names: str) -> Path:
+    path = _find_optional(folder, *names)
+    if path is None:
         raise InputError(f"{folder}: {' or '.join(names)} (plain, .gz or .zst) is missing")
-    return found
+    return path
 
 
-def _optional(folder: Path, *names: str) -> Path | None:
+def _find_optional(folder: Path, *names: str) -> Path | None:
     choices = (folder / f"{name}{ending}" for name in names for ending in ("", ".gz", ".zst"))
     return next((path for path in choices if path.is_file()), None)
 
 
-loaders.add(Loader("beir", "a BEIR folder: corpus, queries, qrels, perhaps a run", read, files))
+loaders.add(Loader("beir", "a BEIR folder: corpus, queries, qrels, optionally a run", read, files))

@@ -1,4 +1,4 @@
-"""HotpotQA (distractor) and 2WikiMultiHopQA: paragraphs with titles, supporting titles are relevant."""
+"""HotpotQA (distractor setting) and 2WikiMultiHopQA: the paragraphs of a question are its candidates."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from mnemorank._internal.jsonio import read_json_records
-from mnemorank.data.benchmarks.loader import Loader, labelled, loaders
-from mnemorank.data.examples import Example, optional_text, text_of
+from mnemorank.data.benchmarks.loader import Loader, label_candidates, loaders
+from mnemorank.data.examples import Example
+from mnemorank.data.formats import optional_text, required_text
 from mnemorank.errors import InputError
 from mnemorank.memory.memory import Memory
 
 
 def read(path: Path, source: str) -> Iterator[Example]:
-    """A question with its paragraphs, each as `title: sentences`."""
+    """Yield a question with its paragraphs, each as `title: sentences`; those of supporting titles are relevant."""
     for number, (where, record) in enumerate(read_json_records(path)):
         paragraphs = _paragraphs(record.get("context"), f"{where}: context")
         titles = {title for title, _ in paragraphs}
@@ -23,8 +24,8 @@ def read(path: Path, source: str) -> Iterator[Example]:
         memories = [Memory(f"{title}: {text}", id=title) for title, text in paragraphs]
         yield Example(
             id=str(record.get("_id", record.get("id", number))),
-            query=text_of(record, "question", where),
-            candidates=labelled(memories, (title in supporting for title, _ in paragraphs)),
+            query=required_text(record, "question", where),
+            candidates=label_candidates(memories, (title in supporting for title, _ in paragraphs)),
             source=source,
             kind=optional_text(record, "type", where),
             missing=(1.0,) * len(supporting - titles),
@@ -32,11 +33,11 @@ def read(path: Path, source: str) -> Iterator[Example]:
 
 
 def _paragraphs(context: object, where: str) -> list[tuple[str, str]]:
-    """`[[title, [sentence, …]], …]`, or the columns `{"title": […], "sentences": [[…], …]}` of the hub's copies."""
+    """Read `[[title, [sentence, …]], …]`, or columns `{"title": […], "sentences": [[…], …]}` of the Hub's copies."""
     if isinstance(context, dict):
         titles, texts = context.get("title"), context.get("sentences", context.get("content"))
         if not isinstance(titles, list) or not isinstance(texts, list) or len(titles) != len(texts):
-            raise InputError(f"{where}: expected as many titles as sentences, got {context!r:.60}")
+            raise InputError(f"{where}: expected as many titles as lists of sentences, got {context!r:.60}")
         context = list(zip(titles, texts, strict=True))
     if not isinstance(context, list) or not context:
         raise InputError(f"{where}: expected a list of [title, sentences], got {context!r:.60}")
@@ -53,7 +54,7 @@ def _paragraph(entry: Any, where: str) -> tuple[str, str]:
 
 
 def _titles(facts: object, where: str) -> set[str]:
-    """`[[title, sentence number], …]` or `{"title": […], "sent_id": […]}`."""
+    """Read `[[title, sentence number], …]` or `{"title": […], "sent_id": […]}`."""
     if isinstance(facts, dict):
         facts = [[title] for title in facts.get("title", ())]
     if not isinstance(facts, list) or not all(isinstance(fact, list) and fact for fact in facts):
@@ -61,5 +62,5 @@ def _titles(facts: object, where: str) -> set[str]:
     return {str(fact[0]) for fact in facts}
 
 
-loaders.add(Loader("hotpotqa", "HotpotQA distractor, paragraphs as candidates", partial(read, source="hotpotqa")))
+loaders.add(Loader("hotpotqa", "HotpotQA (distractor), paragraphs as candidates", partial(read, source="hotpotqa")))
 loaders.add(Loader("2wiki", "2WikiMultiHopQA, paragraphs as candidates", partial(read, source="2wiki")))

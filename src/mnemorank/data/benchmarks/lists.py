@@ -1,6 +1,6 @@
-"""Our own `lists` format: a query with labelled candidates a line."""
+"""Our `lists` format: a query with labeled candidates per line."""
 
 from mnemorank.data.benchmarks.loader import Loader, loaders
-from mnemorank.data.examples import read_lists
+from mnemorank.data.formats import read_lists
 
-loaders.add(Loader("lists", "a query with labelled candidates a line", read_lists))
+loaders.add(Loader("lists", "queries with labeled candidates", read_lists))

@@ -1,9 +1,7 @@
-"""What a benchmark loader is, and what loaders share: checked access to fields, and reading ahead."""
+"""The type of a benchmark loader, the table of all loaders, and checked access to fields of records."""
 
 from __future__ import annotations
 
-import queue
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,11 +17,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Loader:
-    """Reads a benchmark's own published file or folder.
+    """Reads a benchmark in the format in which it is published.
 
     :param name: the TASK of `mnemorank bench`.
-    :param read: yields the questions in file order; large files are streamed.
-    :param files: which files a path stands for, for hashing; the path itself unless the loader takes a folder.
+    :param read: yields the examples in file order; large files are streamed.
+    :param files: the files that a path stands for, for the key of the result cache. Loaders of folders need it.
     """
 
     name: str
@@ -35,68 +33,31 @@ class Loader:
 loaders: Registry[Loader] = Registry("task")
 
 
-def field(record: Mapping[str, Any], key: str, kind: type[T], where: str) -> T:
-    """The value of a field, which must be of the given kind."""
+def get_field(record: Mapping[str, Any], key: str, kind: type[T], where: str) -> T:
+    """Return the value of a field and check its type.
+
+    :param where: how error messages refer to the record, such as `file:line`.
+    """
     if key not in record:
-        raise InputError(f"{where}: {key}: is missing; the record has {', '.join(record) or 'no fields'}")
+        raise InputError(f"{where}: {key}: is missing; the record has {', '.join(record) or 'no keys'}")
     value = record[key]
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        raise InputError(f"{where}: {key}: expected {_KINDS.get(kind, kind.__name__)}, got {value!r:.60}")
+        raise InputError(f"{where}: {key}: expected {_TYPE_NAMES.get(kind, kind.__name__)}, got {value!r:.60}")
     return value
 
 
-_KINDS: Mapping[type, str] = {str: "a string", list: "a list", dict: "an object", int: "a whole number"}
+_TYPE_NAMES: Mapping[type, str] = {str: "a string", list: "a list", dict: "an object", int: "a whole number"}
 
 
-def objects(record: Mapping[str, Any], key: str, where: str) -> list[dict[str, Any]]:
-    """A field that is a list of objects."""
-    values = field(record, key, list, where)
+def get_objects(record: Mapping[str, Any], key: str, where: str) -> list[dict[str, Any]]:
+    """Return a field that is a list of objects."""
+    values = get_field(record, key, list, where)
     for index, value in enumerate(values):
         if not isinstance(value, dict):
             raise InputError(f"{where}: {key} {index}: expected an object, got {value!r:.60}")
     return values
 
 
-def labelled(memories: Sequence[Memory], relevant: Iterable[bool]) -> tuple[Candidate, ...]:
-    return tuple(Candidate(memory, float(is_right)) for memory, is_right in zip(memories, relevant, strict=True))
-
-
-def read_ahead(items: Iterator[T], most: int = 8) -> Iterator[T]:
-    """The same items, read in a thread of their own while the caller works on earlier ones.
-
-    An error of the reader reaches the caller at its place; a caller that stops early stops the reader.
-    """
-    ready: queue.Queue[tuple[str, Any]] = queue.Queue(maxsize=most)
-    stopped = threading.Event()
-
-    def offer(entry: tuple[str, Any]) -> None:
-        while not stopped.is_set():
-            try:
-                ready.put(entry, timeout=0.1)
-                return
-            except queue.Full:
-                continue
-
-    def work() -> None:
-        try:
-            for item in items:
-                offer(("item", item))
-                if stopped.is_set():
-                    return
-            offer(("end", None))
-        except BaseException as error:  # raised again in the caller's thread
-            offer(("error", error))
-
-    thread = threading.Thread(target=work, name="mnemorank-read-ahead", daemon=True)
-    thread.start()
-    try:
-        while True:
-            what, value = ready.get()
-            if what == "end":
-                return
-            if what == "error":
-                raise value
-            yield value
-    finally:
-        stopped.set()
-        thread.join()
+def label_candidates(memories: Sequence[Memory], relevant: Iterable[bool]) -> tuple[Candidate, ...]:
+    """Return candidates labeled 1 where relevant and 0 elsewhere."""
+    return tuple(Candidate(memory, float(label)) for memory, label in zip(memories, relevant, strict=True))

@@ -1,4 +1,4 @@
-"""R0's triplets: each query is ranked against all positives and negatives of the file."""
+"""Our `triplets` format: each query is ranked against all positives and negatives of the file."""
 
 from __future__ import annotations
 
@@ -6,49 +6,51 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-from mnemorank.data.benchmarks.loader import Loader, labelled, loaders
-from mnemorank.data.examples import Example, Triplet, question_group, read_triplets
+from mnemorank.data.benchmarks.loader import Loader, label_candidates, loaders
+from mnemorank.data.examples import Example, normalize_query
+from mnemorank.data.formats import read_triplets
 from mnemorank.memory.memory import Memory
 
 
 def read(path: Path) -> Iterator[Example]:
-    """One example a query of a group; memories that occur more than once are one candidate. What answers the same
-    words in another group is none: nothing says whether it is right here.
+    """Yield one example per query and group, with all distinct memories of the file as candidates.
 
-    `pairs` keeps what each triplet sets against each other, for pairwise accuracy.
+    Positives of the same query in another group are left out, since their relevance here is unknown. `pairs` keeps the
+    comparisons of the triplets, for pairwise accuracy.
     """
-    pool: dict[str, int] = {}
+    positions: dict[str, int] = {}
     memories: list[Memory] = []
 
-    def place(memory: Memory) -> int:
+    def position_of(memory: Memory) -> int:
         key = json.dumps(memory.to_dict(), sort_keys=True, default=str)
-        if key not in pool:
-            pool[key] = len(memories)
+        if key not in positions:
+            positions[key] = len(memories)
             memories.append(memory)
-        return pool[key]
+        return positions[key]
 
-    asked: dict[tuple[str, str | None], list[tuple[int, int]]] = {}
-    firsts: dict[tuple[str, str | None], Triplet] = {}
-    answers: dict[str, set[int]] = {}
+    pairs_by_query: dict[tuple[str, str | None], list[tuple[int, int]]] = {}
+    kinds: dict[tuple[str, str | None], str | None] = {}
+    positives_by_text: dict[str, set[int]] = {}
     for triplet in read_triplets(path):
         key = triplet.query, triplet.group
-        firsts.setdefault(key, triplet)
-        asked.setdefault(key, []).append((place(triplet.positive), place(triplet.negative)))
-        answers.setdefault(triplet.query, set()).add(place(triplet.positive))
-    for number, ((query, group), pairs) in enumerate(asked.items()):
-        right = {positive for positive, _ in pairs}
-        left_out = answers[query] - {i for pair in pairs for i in pair}
-        kept = [i for i in range(len(memories)) if i not in left_out]
-        at = {i: position for position, i in enumerate(kept)}
+        kinds.setdefault(key, triplet.kind)
+        positive, negative = position_of(triplet.positive), position_of(triplet.negative)
+        pairs_by_query.setdefault(key, []).append((positive, negative))
+        positives_by_text.setdefault(triplet.query, set()).add(positive)
+    for number, ((query, group), pairs) in enumerate(pairs_by_query.items()):
+        relevant = {positive for positive, _ in pairs}
+        unknown = positives_by_text[query] - {position for pair in pairs for position in pair}
+        kept = [position for position in range(len(memories)) if position not in unknown]
+        new_position = {position: i for i, position in enumerate(kept)}
         yield Example(
             id=str(number),
             query=query,
-            candidates=labelled([memories[i] for i in kept], (i in right for i in kept)),
-            group=group or question_group(query),
+            candidates=label_candidates([memories[p] for p in kept], (p in relevant for p in kept)),
+            group=group or normalize_query(query),
             source="triplets",
-            kind=firsts[query, group].kind,
-            pairs=tuple((at[positive], at[negative]) for positive, negative in pairs),
+            kind=kinds[query, group],
+            pairs=tuple((new_position[positive], new_position[negative]) for positive, negative in pairs),
         )
 
 
-loaders.add(Loader("triplets", "R0's records: query, positive, negative a line", read))
+loaders.add(Loader("triplets", "query, positive and negative memory per line, ranked against the whole file", read))

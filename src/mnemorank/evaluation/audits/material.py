@@ -6,7 +6,8 @@ from pathlib import Path
 
 from mnemorank._internal.jsonio import read_json_lines, read_json_records
 from mnemorank.data.benchmarks import Loader
-from mnemorank.data.examples import Example, read_graded, read_lists, read_triplets, triplet_examples
+from mnemorank.data.examples import Example
+from mnemorank.data.formats import read_graded, read_lists, read_triplet_examples
 from mnemorank.errors import InputError
 
 _OURS = ("positive", "candidates", "label")
@@ -40,7 +41,7 @@ def read_examples(path: Path) -> tuple[list[Example], bool]:
     if first is None:
         raise InputError(f"{path}: holds no example")
     if "positive" in first:
-        return list(triplet_examples(read_triplets(path))), True
+        return list(read_triplet_examples(path)), True
     if "candidates" in first:
         return list(read_lists(path)), False
     if "label" in first:

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from sqlalchemy import Connection, delete, func, literal, or_, select
 
-from mnemorank.data.examples import Example, example_of, example_record
+from mnemorank.data.examples import Example
+from mnemorank.data.formats import example_from_record, example_to_record
 from mnemorank.learning.events import SEPARATOR, memory_identity
 from mnemorank.learning.mining.labels import EASY
 from mnemorank.learning.mining.miner import MinedExample
@@ -141,7 +142,7 @@ def write_with_provenance(mined: Iterable[MinedExample], path: Path) -> int:
     written = 0
     with path.open("w", encoding="utf-8") as stream:
         for entry in mined:
-            record = {**example_record(entry.example), "split": entry.split, "provenance": entry.provenance}
+            record = {**example_to_record(entry.example), "split": entry.split, "provenance": entry.provenance}
             stream.write(json.dumps(record, ensure_ascii=False) + "\n")
             written += 1
     return written
@@ -180,7 +181,7 @@ def _load(connection: Connection, split: str | None) -> list[MinedExample]:
         by_example.setdefault(row.example_id, set()).add((row.kind, row.source))
     return [
         MinedExample(
-            example_of(json.loads(row.record), f"example {row.id}", row.id),
+            example_from_record(json.loads(row.record), f"example {row.id}", row.id),
             row.tenant,
             row.split,
             json.loads(row.provenance),
@@ -231,4 +232,4 @@ def _insert(connection: Connection, given: Sequence[MinedExample], now: float, s
 
 
 def _record(example: Example) -> str:
-    return json.dumps(example_record(example), ensure_ascii=False)
+    return json.dumps(example_to_record(example), ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""What the `lists` and `graded` formats keep."""
+"""Our dataset formats: reading, writing, detecting, and errors that name file, line and field."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ import json
 import pytest
 
 from mnemorank import InputError, Memory
-from mnemorank.data.examples import (
-    Candidate,
-    Example,
+from mnemorank.data.examples import Candidate, Example
+from mnemorank.data.formats import (
+    detect_format,
+    is_own_format,
+    read_any_format,
     read_graded,
     read_lists,
     read_triplets,
@@ -20,7 +22,7 @@ from mnemorank.data.examples import (
 from mnemorank.memory.moment import Moment
 
 
-def test_weights_are_written_and_read_and_left_out_where_they_are_one(tmp_path):
+def test_weights_round_trip_and_a_weight_of_one_is_omitted(tmp_path):
     path = tmp_path / "lists.jsonl"
     given = Example(
         "1", "q", (Candidate(Memory("a"), 1.0, 2.5), Candidate(Memory("b"), 0.0), Candidate(Memory("c"), 0, 0))
@@ -42,7 +44,7 @@ def test_a_group_is_a_string_or_a_number(tmp_path, read):
 
 
 @pytest.mark.parametrize("read", [read_lists, read_triplets])
-def test_a_kind_is_a_string_or_nothing(tmp_path, read):
+def test_a_kind_is_a_string_or_null(tmp_path, read):
     fields = {"candidates": [{"text": "a", "label": 1}], "positive": "a", "negative": "b"}
     path = write(tmp_path / "f.jsonl", *({"query": "q", **fields, "kind": kind} for kind in ("when", None)))
     assert [each.kind for each in read(path)] == ["when", None]
@@ -53,7 +55,7 @@ def test_a_kind_is_a_string_or_nothing(tmp_path, read):
 
 
 @pytest.mark.parametrize(("write_them", "read"), [(write_lists, read_lists), (write_graded, read_graded)])
-def test_what_is_written_packed_is_read_back(tmp_path, write_them, read):
+def test_compressed_files_round_trip_with_reproducible_bytes(tmp_path, write_them, read):
     paths = [tmp_path / "plain.jsonl", tmp_path / "packed.jsonl.gz", tmp_path / "again.jsonl.gz"]
     for path in paths:
         write_them([graded_example()], path)
@@ -61,18 +63,18 @@ def test_what_is_written_packed_is_read_back(tmp_path, write_them, read):
     plain, packed, again = (path.read_bytes() for path in paths)
     assert gzip.decompress(packed) == plain
     assert packed == again
-    with pytest.raises(InputError, match=r"x\.zst: \.zst is only read"):
+    with pytest.raises(InputError, match=r"x\.zst"):
         write_them([graded_example()], tmp_path / "x.zst")
 
 
-def test_half_a_character_is_read_as_it_was_written(tmp_path):
+def test_lone_surrogates_round_trip(tmp_path):
     given = Example("1", "who is \ud800?", (Candidate(Memory("é \udc00 \\"), 1.0),))
     write_lists([given], tmp_path / "lists.jsonl")
     assert list(read_lists(tmp_path / "lists.jsonl")) == [given]
 
 
 @pytest.mark.parametrize("weight", [-1, "2", None, True, float("nan"), 1e9])
-def test_a_bad_weight_is_refused(tmp_path, weight):
+def test_an_invalid_weight_is_an_error(tmp_path, weight):
     path = tmp_path / "lists.jsonl"
     path.write_text(json.dumps({"query": "q", "candidates": [{"text": "a", "label": 1, "weight": weight}]}))
     with pytest.raises(InputError, match=r"lists.jsonl:1: candidate 0: weight: expected a number from 0"):
@@ -84,15 +86,15 @@ def write(path, *records):
     return path
 
 
-def test_graded_pairs_of_two_personas_or_times_are_not_one_list(tmp_path):
-    asked = {"query": "where do I live?"}
+def test_graded_pairs_are_grouped_by_query_group_and_time(tmp_path):
+    query = {"query": "where do I live?"}
     path = write(
         tmp_path / "graded.jsonl",
-        {**asked, "group": "ann", "text": "Oslo", "label": 1},
-        {**asked, "group": "bob", "text": "Rome", "label": 0.8},
-        {**asked, "group": "ann", "text": "a cat", "label": 0, "weight": 2.5},
-        {**asked, "group": "bob", "text": "Rome", "label": 0, "query_time": "2020-01-01"},
-        {**asked, "text": "Bern", "label": 1},
+        {**query, "group": "ann", "text": "Oslo", "label": 1},
+        {**query, "group": "bob", "text": "Rome", "label": 0.8},
+        {**query, "group": "ann", "text": "a cat", "label": 0, "weight": 2.5},
+        {**query, "group": "bob", "text": "Rome", "label": 0, "query_time": "2020-01-01"},
+        {**query, "text": "Bern", "label": 1},
     )
     found = list(read_graded(path))
     assert [(e.group, [m.text for m in e.memories]) for e in found] == [
@@ -104,7 +106,7 @@ def test_graded_pairs_of_two_personas_or_times_are_not_one_list(tmp_path):
     assert found[2].query_time == Moment.parse("2020-01-01")
     assert found[0].candidates[1] == Candidate(Memory("a cat"), 0.0, 2.5)
     with pytest.raises(InputError, match=r"graded\.jsonl:1: weight: expected a number from 0"):
-        list(read_graded(write(path, {**asked, "text": "a", "label": 1, "weight": "much"})))
+        list(read_graded(write(path, {**query, "text": "a", "label": 1, "weight": "much"})))
 
 
 def graded_example(**fields):
@@ -113,13 +115,13 @@ def graded_example(**fields):
     return Example("0", "where?", candidates, group="ann", source="graded", relevant_from=0.5, **fields)
 
 
-def test_graded_examples_are_read_as_they_were_written(tmp_path):
+def test_graded_examples_round_trip(tmp_path):
     given = [graded_example(query_time=Moment.parse("2024-05-01"))]
     write_graded(given, tmp_path / "graded.jsonl")
     assert list(read_graded(tmp_path / "graded.jsonl")) == given
 
 
-def test_lists_keep_from_which_label_on_a_memory_is_relevant(tmp_path):
+def test_lists_keep_the_relevance_threshold(tmp_path):
     write_lists([graded_example()], tmp_path / "lists.jsonl")
     assert list(read_lists(tmp_path / "lists.jsonl")) == [graded_example()]
     record = json.loads((tmp_path / "lists.jsonl").read_text())
@@ -127,7 +129,7 @@ def test_lists_keep_from_which_label_on_a_memory_is_relevant(tmp_path):
         list(read_lists(write(tmp_path / "lists.jsonl", {**record, "relevant_from": 2})))
 
 
-def test_lists_keep_what_is_missing_and_which_candidates_are_set_against_each_other(tmp_path):
+def test_lists_keep_missing_labels_and_pairs(tmp_path):
     path = tmp_path / "lists.jsonl"
     given = graded_example(missing=(1.0, 0.5), pairs=((0, 1),))
     write_lists([given, graded_example()], path)
@@ -136,19 +138,46 @@ def test_lists_keep_what_is_missing_and_which_candidates_are_set_against_each_ot
 
 
 @pytest.mark.parametrize(
-    ("fields", "message"),
+    ("fields", "where"),
     [
-        ({"missing": 1}, "missing: expected a list, got 1"),
-        ({"missing": [1, 2]}, "missing 1: label: expected a number from 0 to 1, got 2"),
-        ({"pairs": {"0": 1}}, "pairs: expected a list, got "),
-        ({"pairs": [[0, 1], [0, 2]]}, r"pairs: 1: expected two positions from 0 to 1, got \[0, 2\]"),
-        ({"pairs": [[0]]}, r"pairs: 0: expected two positions from 0 to 1, got \[0\]"),
-        ({"pairs": [[True, 0]]}, "pairs: 0: expected two positions"),
-        ({"pairs": ["01"]}, "pairs: 0: expected two positions"),
+        ({"missing": 1}, "missing"),
+        ({"missing": [1, 2]}, "missing 1"),
+        ({"pairs": {"0": 1}}, "pairs"),
+        ({"pairs": [[0, 1], [0, 2]]}, "pairs 1"),
+        ({"pairs": [[0]]}, "pairs 0"),
+        ({"pairs": [[True, 0]]}, "pairs 0"),
+        ({"pairs": ["01"]}, "pairs 0"),
     ],
 )
-def test_what_is_missing_and_set_against_each_other_is_checked(tmp_path, fields, message):
+def test_invalid_missing_labels_and_pairs_are_errors(tmp_path, fields, where):
     candidates = [{"text": "a", "label": 1}, {"text": "b", "label": 0}]
     path = write(tmp_path / "lists.jsonl", {"query": "q", "candidates": candidates, **fields})
-    with pytest.raises(InputError, match=rf"lists\.jsonl:1: {message}"):
+    with pytest.raises(InputError, match=rf"lists\.jsonl:1: {where}: expected"):
         list(read_lists(path))
+
+
+@pytest.mark.parametrize(
+    ("record", "name"),
+    [
+        ({"query": "q", "candidates": [{"text": "a", "label": 1}]}, "lists"),
+        ({"query": "q", "positive": "a", "negative": "b"}, "triplets"),
+        ({"query": "q", "text": "a", "label": 1}, "graded"),
+    ],
+)
+def test_the_first_record_reveals_the_format(tmp_path, record, name):
+    path = write(tmp_path / "data.jsonl", record)
+    assert detect_format(path) == name
+    assert is_own_format(path)
+    (example,) = read_any_format(path)
+    assert example.memories[0].text == "a"
+
+
+def test_a_file_in_no_known_format_is_an_error(tmp_path):
+    path = write(tmp_path / "data.jsonl", {"question": "q"})
+    assert not is_own_format(path)
+    assert not is_own_format(tmp_path)
+    with pytest.raises(InputError, match=r"data\.jsonl:1"):
+        detect_format(path)
+    with pytest.raises(InputError) as caught:
+        detect_format(write(path))
+    assert caught.value.code == "empty"
