@@ -13,8 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from mnemorank._internal.hardware import HardwareProfile
-from mnemorank._internal.hardware import profile as look_at_hardware
+from mnemorank._internal.hardware import HardwareProfile, detect_hardware
 from mnemorank._internal.threads import Workers
 from mnemorank.artifact.resolve import bundled_models, load_artifact
 from mnemorank.errors import InputError
@@ -264,4 +263,4 @@ def _hardware(profile: HardwareProfile | object | None, family: str) -> Hardware
     if isinstance(profile, HardwareProfile):
         return profile
     cpu_only = getattr(profile, "cpu_only", False) or not getattr(profile, "vector_enabled", True)
-    return look_at_hardware(accelerators=not cpu_only and family not in ("onnx", "remote"))
+    return detect_hardware(accelerators=not cpu_only and family not in ("onnx", "remote"))

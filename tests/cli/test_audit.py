@@ -44,17 +44,18 @@ def test_strict_fails(shortcut, capsys):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("arguments", "name"),
     [
-        (["FILE", "--only", "nonsense"], "unknown audit 'nonsense'; there are: features, label-noise, leakage"),
-        (["missing.jsonl"], "missing.jsonl: cannot be read"),
-        (["FILE", "--train", "missing.jsonl"], "missing.jsonl: cannot be read"),
+        (["FILE", "--only", "nonsense"], "nonsense"),
+        (["missing.jsonl"], "missing.jsonl"),
+        (["FILE", "--train", "missing.jsonl"], "missing.jsonl"),
     ],
 )
-def test_bad_input_is_one_line_and_code_2(shortcut, capsys, arguments, message):
+def test_bad_input_is_one_line_and_exit_2(shortcut, capsys, arguments, name):
     assert main(["audit", *(str(shortcut) if argument == "FILE" else argument for argument in arguments)]) == 2
     err = capsys.readouterr().err
-    assert message in err
+    assert err.startswith("error: ")
+    assert name in err
     assert err.count("\n") == 1
 
 

@@ -66,21 +66,22 @@ def test_no_cache_leaves_nothing(triplets, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("arguments", "name"),
     [
-        (["nonsense", "FILE"], "unknown task 'nonsense'; there are: 2wiki, beir"),
-        (["lists", "missing.jsonl"], "missing.jsonl: no such file or folder"),
-        (["lists", "FILE"], "t.jsonl:1: candidates: expected a list"),
-        (["triplets", "FILE", "--model", "nope"], "no model 'nope'"),
-        (["triplets", "FILE", "--html", "/no/such/folder/r.html"], "r.html: cannot be written: no such folder"),
+        (["nonsense", "FILE"], "nonsense"),
+        (["lists", "missing.jsonl"], "missing.jsonl"),
+        (["lists", "FILE"], "t.jsonl:1: candidates"),
+        (["triplets", "FILE", "--model", "nope"], "nope"),
+        (["triplets", "FILE", "--html", "/no/such/folder/r.html"], "/no/such/folder/r.html"),
     ],
 )
-def test_bad_input_is_one_line_and_code_2(triplets, capsys, arguments, message):
-    given = [str(triplets) if argument == "FILE" else argument for argument in arguments]
-    assert main(["bench", *given, *([] if "--model" in given else ["--model", "bm25"])]) == 2
+def test_bad_input_is_one_line_and_exit_2(triplets, capsys, arguments, name):
+    arguments = [str(triplets) if argument == "FILE" else argument for argument in arguments]
+    assert main(["bench", *arguments, *([] if "--model" in arguments else ["--model", "bm25"])]) == 2
     out, err = capsys.readouterr()
     assert out == ""
-    assert message in err
+    assert err.startswith("error: ")
+    assert name in err
     assert err.count("\n") == 1
 
 

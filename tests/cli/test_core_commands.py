@@ -36,19 +36,20 @@ def test_rerank_as_a_table(capsys, memories, tiny_onnx):
     assert "model 0.73" in lines[1]
 
 
-def test_rerank_takes_a_period_and_may_leave_the_outdated(capsys, tmp_path, tiny_onnx):
+def test_rerank_takes_a_time_range_and_a_supersession_mode(capsys, tmp_path, tiny_onnx):
     path = tmp_path / "m.jsonl"
     path.write_text(
-        '{"text": "ruby work at aurora", "valid_from": "2020"}\n{"text": "ruby work at zenith", "valid_from": "2024"}\n'
+        '{"text": "ruby work at aurora", "valid_from": "2020", "key": "job"}\n'
+        '{"text": "ruby work at zenith", "valid_from": "2024", "key": "job"}\n'
     )
     command = ["rerank", "where does ruby work", str(path), "--model", str(tiny_onnx), "--json", "--explain"]
     assert main([*command, "--time-range", "2020-01", "2020-06"]) == 0
     results = {r["index"]: r for r in json.loads(capsys.readouterr().out)["results"]}
     assert results[0]["stale"]
     assert results[0]["factors"]["temporal"] > results[1]["factors"]["temporal"]
-    assert main([*command, "--no-supersede"]) == 0
+    assert main([*command, "--supersession", "off"]) == 0
     assert not any(r["stale"] for r in json.loads(capsys.readouterr().out)["results"])
-    assert main([*command, "--drop-superseded"]) == 0
+    assert main([*command, "--supersession", "drop"]) == 0
     assert [r["index"] for r in json.loads(capsys.readouterr().out)["results"]] == [1]
     assert main([*command, "--abstain-below", "1"]) == 0
     assert json.loads(capsys.readouterr().out)["abstained"]

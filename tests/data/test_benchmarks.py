@@ -177,7 +177,7 @@ def test_longmemeval_is_streamed(tmp_path):
     path = tmp_path / "l.json"
     path.write_text(json.dumps([longmemeval_question(question_id=f"q{i}") for i in range(5)])[:-30])
     seen = []
-    with pytest.raises(InputError, match=r"l.json:1"):
+    with pytest.raises(InputError, match=r"l.json\[4\]"):
         seen.extend(example.id for example in loaders["longmemeval"].read(path))
     assert seen == ["q0", "q1", "q2", "q3"]
 
@@ -199,7 +199,7 @@ def test_longmemeval_errors_name_line_and_field(tmp_path, changes, field):
     )
     with pytest.raises(InputError) as caught:
         load("longmemeval", path)
-    assert f"l.json:3: {field}: " in str(caught.value)
+    assert f"l.json[1]: {field}: " in str(caught.value)
 
 
 def test_locomo_turns_categories_and_evidence(tmp_path):
@@ -246,13 +246,13 @@ def test_multi_hop_paragraphs_are_relevant_by_title(tmp_path, task):
 
 def test_multi_hop_errors_name_the_paragraph(tmp_path):
     path = write(tmp_path / "h.json", [hotpot_question(context=[["Arrow", "no list"]])])
-    with pytest.raises(InputError, match=r"h.json:1: context 0: "):
+    with pytest.raises(InputError, match=r"h.json\[0\]: context 0: "):
         load("hotpotqa", path)
 
 
 def test_a_multi_hop_type_is_a_string_or_null(tmp_path):
     assert load("hotpotqa", write(tmp_path / "h.json", [hotpot_question(type=None)]))[0].kind is None
-    with pytest.raises(InputError, match=r"h.json:1: type: "):
+    with pytest.raises(InputError, match=r"h.json\[0\]: type: "):
         load("hotpotqa", write(tmp_path / "h.json", [hotpot_question(type=["bridge"])]))
 
 
@@ -459,12 +459,12 @@ def test_everyday_reads_all_files_of_a_folder(tmp_path):
 def test_everyday_errors_name_the_field(tmp_path, changes, where):
     store = everyday_store()
     store["questions"][0] |= changes
-    with pytest.raises(InputError, match=rf"z\.json:1: {where}: "):
+    with pytest.raises(InputError, match=rf"z\.json\[0\]: {where}: "):
         load("everyday", write(tmp_path / "z.json", [store]))
 
 
 def test_everyday_memory_ids_are_unique(tmp_path):
     store = everyday_store()
     store["memories"][1]["id"] = "m1"
-    with pytest.raises(InputError, match=r"z\.json:1: memories 1: id: "):
+    with pytest.raises(InputError, match=r"z\.json\[0\]: memories 1: id: "):
         load("everyday", write(tmp_path / "z.json", [store]))

@@ -142,5 +142,5 @@ def test_a_language_model_passes_with_its_own_prompt_only(fitted):
 
 def test_confused_answers_are_recognised(fitted, monkeypatch):
     confused = dataclasses.replace(templates["yes-no"], name="confused", answers=("yes", "no"))
-    monkeypatch.setitem(templates._parts, "confused", confused)
+    monkeypatch.setitem(templates._plugins, "confused", confused)
     assert probed(fitted, "confused").cause == "wrong token ids: yes and no are the wrong way round"

@@ -66,7 +66,7 @@ def test_a_pair_template_may_write_round_its_segments(tiny_onnx, tiny_tokenizer,
     def render(query, text, instruction):
         return Rendered(f"who: {query}", f"plan: {text}")
 
-    monkeypatch.setitem(templates._parts, "prefixed", Template("prefixed", "for this test", render))
+    monkeypatch.setitem(templates._plugins, "prefixed", Template("prefixed", "for this test", render))
     writer = InputWriter(tiny_tokenizer, manifest_with(tiny_onnx, "prefixed", max_length=64))
     (passage,) = writer.prepare(["ruby"])
     (written,) = writer.write([Pair("ruby works", passage)])

@@ -249,7 +249,7 @@ def test_an_error_does_not_hang_on_to_the_bar(tables, tmp_path, capsys, monkeypa
     assert main(["train", str(recipe), "--output", str(tmp_path / "out"), "--set", "model.base=/nowhere"]) == 2
     err = capsys.readouterr().err
     assert "loading torch" in err
-    assert "\r\033[Kmnemorank: model.base: no model '/nowhere'" in err
+    assert "\r\033[Kerror: model.base: no model '/nowhere'" in err
 
 
 def test_the_command_line_trains_and_prints_the_table(tables, tmp_path, capsys):
@@ -269,4 +269,4 @@ def test_the_command_line_trains_and_prints_the_table(tables, tmp_path, capsys):
     assert main(["train", str(recipe), "--output", str(output)]) == 2
     assert "holds a finished model already" in capsys.readouterr().err
     assert main(["train", str(recipe), "--set", "train.speed=9"]) == 2
-    assert capsys.readouterr().err.startswith("mnemorank: tiny.toml: train.speed: unknown key")
+    assert capsys.readouterr().err.startswith("error: tiny.toml: train.speed: unknown key")

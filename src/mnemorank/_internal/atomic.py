@@ -1,4 +1,4 @@
-"""Write files so that a crash leaves either the old or the new content, never half of it."""
+"""Write files so that a crash leaves either the old or the new content, never part of it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 
 def write_atomic(path: Path, content: str | bytes) -> None:
-    """Replace a file by new content; a reader or a crash sees all of the old or all of the new."""
+    """Replace the content of a file; readers see either all of the old or all of the new content."""
     partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
     data = content.encode("utf-8") if isinstance(content, str) else content
     try:
@@ -34,7 +34,7 @@ def append_json_line(path: Path, record: Mapping[str, Any]) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Wait until the names in a folder are on disk; Windows has no such call and needs none."""
+    """Wait until the directory entries of a folder are on disk; Windows neither has nor needs this."""
     if os.name == "nt":
         return
     descriptor = os.open(folder, os.O_RDONLY)

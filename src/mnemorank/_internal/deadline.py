@@ -7,12 +7,12 @@ import time
 
 
 class Deadline:
-    """The point in time after which nobody waits for an answer any more.
+    """The time by which a request must be answered.
 
-    Created once, where a request comes in, and passed down to everything that takes time. Safe to use from many
-    threads.
+    Create it once, where the request comes in, and pass it down to everything that takes time. It is safe to share
+    between threads.
 
-    :param seconds: from now; `math.inf` for a request that may only be canceled.
+    :param seconds: the time left; `math.inf` for a request that can only be canceled.
     """
 
     __slots__ = ("_expires_at",)
@@ -22,6 +22,7 @@ class Deadline:
 
     @classmethod
     def after_ms(cls, milliseconds: float) -> Deadline:
+        """Return a deadline that expires in so many milliseconds."""
         return cls(milliseconds / 1000)
 
     @property

@@ -1,4 +1,4 @@
-"""What this process may use (cores, memory, accelerator) and the settings that follow from it."""
+"""Detect the cores, memory and accelerator of this process, and derive settings from them."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from typing import Any
 
 logger = logging.getLogger(__name__)
 
-# A padded token of a batch takes well under this much memory on the accelerator, in any model up to some billions.
-_BYTES_A_TOKEN = 2**19
-_CGROUP_CORES = "/sys/fs/cgroup/cpu.max"
-_CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+# More than what a padded token of a batch takes on the accelerator, in any model of up to a few billion parameters.
+_BYTES_PER_TOKEN = 2**19
+_CGROUP_CPU_QUOTA = "/sys/fs/cgroup/cpu.max"
+_CGROUP_MEMORY_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
 @dataclass(frozen=True, slots=True)
 class HardwareProfile:
-    """What there is and how to use it. Make one by hand to overrule what `profile` finds.
+    """The hardware of this process and the settings that suit it. Create one to override what `detect_hardware` finds.
 
-    :param cores: cores this process may use, which in a container are fewer than the machine has.
-    :param memory_bytes: the machine's memory or the container's limit, whichever is less; None where unknown.
-    :param accelerator: `cuda` or `mps` where torch is installed and finds one.
+    :param cores: the cores that this process may use; fewer than the machine has in many containers.
+    :param memory_bytes: the memory of the machine or the limit of the container; None if unknown.
+    :param accelerator: `cuda` or `mps` if torch is installed and finds one.
     :param device: where torch models run.
-    :param dtype: what torch models compute in: float16 on CUDA, float32 elsewhere.
-    :param threads: batches that ONNX models run at once.
-    :param token_budget: padded tokens in a batch, which bounds memory whatever the pool.
+    :param dtype: the data type of torch models: float16 on CUDA, float32 elsewhere.
+    :param threads: the number of batches that ONNX models run at the same time.
+    :param token_budget: the padded tokens of a batch, which bounds the memory whatever the size of the pool.
     """
 
     cores: int
@@ -42,7 +42,7 @@ class HardwareProfile:
     token_budget: int = 2048
 
     def scorer_options(self, family: str) -> dict[str, Any]:
-        """The options of this profile that a scorer of the family takes."""
+        """Return the options of this profile that scorers of a family accept."""
         if family == "onnx":
             return {"threads": self.threads, "token_budget": min(self.token_budget, 512)}
         if family in ("torch", "lora", "yes-no"):
@@ -50,19 +50,19 @@ class HardwareProfile:
         return {}
 
 
-def profile(*, accelerators: bool = True) -> HardwareProfile:
-    """Look at the machine.
+def detect_hardware(*, accelerators: bool = True) -> HardwareProfile:
+    """Return the profile of this machine.
 
-    :param accelerators: look for one, which imports torch where it is installed (a second or two).
+    :param accelerators: look for an accelerator, which imports torch if it is installed (a second or two).
     """
     cores = available_cores()
     memory = _memory_bytes()
-    found = _accelerator() if accelerators else None
-    if found is None:
-        # Larger batches are no faster on a CPU; smaller ones keep a small machine out of trouble.
+    accelerator = _find_accelerator() if accelerators else None
+    if accelerator is None:
+        # Larger batches are no faster on a CPU, and smaller ones suit a machine with little memory.
         budget = 1024 if memory is not None and memory < 2 * 2**30 else 2048
         return HardwareProfile(cores, memory, threads=cores, token_budget=budget)
-    kind, name, size = found
+    kind, name, size = accelerator
     return HardwareProfile(
         cores,
         memory,
@@ -77,22 +77,22 @@ def profile(*, accelerators: bool = True) -> HardwareProfile:
 
 
 def accelerator_budget(memory_bytes: int) -> int:
-    """Tokens in a batch for an accelerator of this size: a power of two from 4096 to 65536."""
-    tokens = min(max(memory_bytes // _BYTES_A_TOKEN, 4096), 65536)
+    """Return the tokens of a batch for an accelerator with so much memory: a power of two from 4096 to 65536."""
+    tokens = min(max(memory_bytes // _BYTES_PER_TOKEN, 4096), 65536)
     return int(2 ** (tokens.bit_length() - 1))
 
 
 def available_cores() -> int:
-    """Cores this process may use, which in a container or under taskset are fewer than the machine has."""
+    """Return the number of cores that this process may use, which containers and `taskset` limit."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    quota, _, period = _read(_CGROUP_CORES).partition(" ")
+    quota, _, period = _read(_CGROUP_CPU_QUOTA).partition(" ")
     if quota.isdigit() and period.isdigit() and int(period):
         return max(min(cores, math.ceil(int(quota) / int(period))), 1)
-    return cores  # the quota is `max`, or this is no container
+    return cores  # the quota is `max`, or there is none
 
 
 def _memory_bytes() -> int | None:
-    sizes = [size for size in (_machine_memory(), *map(_cgroup_limit, _CGROUP_LIMITS)) if size is not None]
+    sizes = [size for size in (_machine_memory(), *map(_cgroup_memory, _CGROUP_MEMORY_LIMITS)) if size is not None]
     return min(sizes, default=None)
 
 
@@ -103,9 +103,9 @@ def _machine_memory() -> int | None:
         return None
 
 
-def _cgroup_limit(path: str) -> int | None:
+def _cgroup_memory(path: str) -> int | None:
     text = _read(path)
-    return int(text) if text.isdigit() else None  # `max` is no limit
+    return int(text) if text.isdigit() else None  # `max` means no limit
 
 
 def _read(path: str) -> str:
@@ -115,13 +115,13 @@ def _read(path: str) -> str:
         return ""
 
 
-def _accelerator() -> tuple[str, str, int] | None:
+def _find_accelerator() -> tuple[str, str, int] | None:
     if find_spec("torch") is None:
         return None
     try:
         import torch
-    except (ImportError, OSError) as error:  # a torch whose libraries do not load
-        logger.warning("torch is installed but cannot be imported, so no accelerator is used: %s", error)
+    except (ImportError, OSError) as error:  # its native libraries do not load
+        logger.warning("torch is installed but cannot be imported; using the CPU: %s", error)
         return None
     if torch.cuda.is_available():
         properties = torch.cuda.get_device_properties(0)

@@ -1,4 +1,4 @@
-"""Named parts: formats, templates, losses, loaders register here and are looked up by name."""
+"""Tables of plugins: formats, templates, losses, loaders, audits and more are looked up by name."""
 
 from __future__ import annotations
 
@@ -10,41 +10,42 @@ from typing import Generic, Protocol, TypeVar
 from mnemorank.errors import InputError
 
 
-class Named(Protocol):
+class Plugin(Protocol):
     @property
     def name(self) -> str: ...
 
 
-T = TypeVar("T", bound=Named)
+P = TypeVar("P", bound=Plugin)
 
 
-class Registry(Generic[T]):
-    """The parts of one kind, by name.
+class PluginTable(Generic[P]):
+    """The plugins of one kind, by name.
 
-    :param kind: what errors call the part, such as `format`.
+    :param kind: what errors call a plugin, such as `format`.
     """
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
-        self._parts: dict[str, T] = {}
+        self._plugins: dict[str, P] = {}
 
-    def add(self, part: T) -> T:
-        if part.name in self._parts:
-            raise ValueError(f"the {self.kind} {part.name!r} is registered twice")
-        self._parts[part.name] = part
-        return part
+    def add(self, plugin: P) -> P:
+        if plugin.name in self._plugins:
+            raise ValueError(f"duplicate {self.kind} {plugin.name!r}")
+        self._plugins[plugin.name] = plugin
+        return plugin
 
-    def __getitem__(self, name: str) -> T:
+    def __getitem__(self, name: str) -> P:
         try:
-            return self._parts[name]
+            return self._plugins[name]
         except (KeyError, TypeError):
-            raise InputError(f"unknown {self.kind} {name!r}; there are: {', '.join(sorted(self._parts))}") from None
+            expected = ", ".join(sorted(self._plugins))
+            raise InputError(f"unknown {self.kind} {name!r}; expected one of {expected}", code="unknown") from None
 
     def __contains__(self, name: object) -> bool:
-        return name in self._parts
+        return name in self._plugins
 
     def __iter__(self) -> Iterator[str]:
-        return iter(sorted(self._parts))
+        return iter(sorted(self._plugins))
 
 
 def import_plugins(package: str, path: Iterable[str]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from mnemorank._internal.plugins import Registry
+from mnemorank._internal.plugins import PluginTable
 from mnemorank.memory.memory import Memory
 from mnemorank.memory.moment import Moment
 
@@ -34,7 +34,7 @@ class Format:
     write: Callable[[Memory], Formatted]
 
 
-formats: Registry[Format] = Registry("format")
+formats: PluginTable[Format] = PluginTable("format")
 
 
 def format_memory(memory: Memory, name: str = "hindsight-2") -> str:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+from mnemorank._internal.atomic import write_atomic
 from mnemorank.artifact.formats import formats
 from mnemorank.artifact.templates import templates
 from mnemorank.errors import ArtifactError
@@ -125,9 +125,7 @@ def read_manifest(path: Path) -> Manifest:
 def write_manifest(folder: Path, manifest: Manifest, artifact_files: list[str]) -> Manifest:
     """Write the manifest with the hashes of the artifact's files; replaces an older one atomically."""
     hashed = replace(manifest, files={name: sha256(folder / name) for name in sorted(artifact_files)})
-    partial = folder / (MANIFEST + ".partial")
-    partial.write_text(hashed.to_json(), encoding="utf-8")
-    os.replace(partial, folder / MANIFEST)
+    write_atomic(folder / MANIFEST, hashed.to_json())
     return hashed
 
 

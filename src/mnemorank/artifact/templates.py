@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from mnemorank._internal.plugins import Registry
+from mnemorank._internal.plugins import PluginTable
 from mnemorank.artifact.hop_features import feature_prefix
 
 
@@ -46,7 +46,7 @@ class Template:
     reserve: int = 0
 
 
-templates: Registry[Template] = Registry("template")
+templates: PluginTable[Template] = PluginTable("template")
 
 YES_NO_PREFIX = (
     "<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and the Instruct "

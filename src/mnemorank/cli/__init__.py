@@ -25,7 +25,7 @@ class Parser(argparse.ArgumentParser):
     """Says in one line what is wrong; `--help` says the rest."""
 
     def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")
+        self.exit(2, f"error: {message} (see {self.prog} --help)\n")
 
 
 class Command(Protocol):
@@ -90,5 +90,5 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def _fail(error: object, code: int) -> int:
-    print("mnemorank: " + " ".join(str(error).split()), file=sys.stderr)
+    print("error: " + " ".join(str(error).split()), file=sys.stderr)
     return code

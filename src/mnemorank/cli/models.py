@@ -47,13 +47,13 @@ def _list(arguments: argparse.Namespace) -> None:
 def _show(arguments: argparse.Namespace) -> None:
     from dataclasses import asdict
 
-    from mnemorank._internal.hardware import profile
+    from mnemorank._internal.hardware import detect_hardware
     from mnemorank.artifact.resolve import load_artifact
     from mnemorank.cli.output import print_json, table
 
     artifact = load_artifact(arguments.model or "mini")
     manifest = asdict(artifact.manifest)
-    hardware = {key: value for key, value in asdict(profile()).items() if value is not None}
+    hardware = {key: value for key, value in asdict(detect_hardware()).items() if value is not None}
     if arguments.json:
         identity = {"fingerprint": artifact.fingerprint, "has_manifest": artifact.has_manifest}
         print_json({**manifest, **identity, "hardware": hardware})

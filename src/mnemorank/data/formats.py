@@ -13,8 +13,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from mnemorank._internal.jsonio import read_json_lines, read_json_records
+from mnemorank._internal.jsonio import read_json_lines
 from mnemorank.data.examples import Candidate, Example, Triplet, normalize_query
+from mnemorank.data.json_records import read_json_records
 from mnemorank.errors import InputError
 from mnemorank.memory.memory import Memory
 from mnemorank.memory.moment import Moment

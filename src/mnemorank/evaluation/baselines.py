@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from mnemorank._internal.arrays import Floats, sigmoid
-from mnemorank._internal.plugins import Registry
+from mnemorank._internal.plugins import PluginTable
 from mnemorank.errors import MissingExtraError
 from mnemorank.evaluation.files import digest_of_code
 from mnemorank.memory.memory import Memory
@@ -98,7 +98,7 @@ class Baseline:
         return Answer(np.asarray(self.score(question), dtype=np.float64))
 
 
-baselines: Registry[Baseline] = Registry("baseline")
+baselines: PluginTable[Baseline] = PluginTable("baseline")
 
 
 K1, B = 1.2, 0.75

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from mnemorank._internal.jsonio import open_text, unreadable
+from mnemorank._internal.jsonio import open_text, parse_json, read_errors
 from mnemorank.errors import InputError
 from mnemorank.memory.memory import Memory, OnError, Report, read_located
 
@@ -38,7 +38,7 @@ def load_memories(
     with stream:
         try:
             content = stream.read().removeprefix("\ufeff")
-        except unreadable() as error:
+        except read_errors() as error:
             raise InputError(f"not readable as UTF-8 text: {error}", location=name, code="unreadable") from None
     file_format = _format(str(path), content)
     records = list(_READERS[file_format](content, name))
@@ -70,26 +70,15 @@ def _is_json(line: str) -> bool:
 def _read_lines(content: str, name: str) -> Iterator[_Located]:
     for number, line in enumerate(content.split("\n"), 1):
         if line.strip():
-            yield "", f"{name}:{number}", _parse(line, name, number)
+            yield "", f"{name}:{number}", parse_json(line, name, number)
 
 
 def _read_array(content: str, name: str) -> Iterator[_Located]:
-    values = _parse(content, name)
+    values = parse_json(content, name)
     if not isinstance(values, list):
         raise InputError(f"expected a JSON array of memories, got {type(values).__name__}", location=name)
     for index, value in enumerate(values):
         yield f"memories.{index}", name, value
-
-
-def _parse(text: str, name: str, line: int | None = None) -> Any:
-    """:param line: the number of the line in its file; None for a whole file."""
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError as error:
-        location = f"{name}:{line or error.lineno}"
-        raise InputError(f"invalid JSON: {error.msg} at column {error.colno}", location=location) from None
-    except (ValueError, RecursionError) as error:  # a number of thousands of digits, thousands of nested brackets
-        raise InputError(f"unsupported JSON: {error}", location=f"{name}:{line or 1}") from None
 
 
 def _read_csv(content: str, name: str) -> Iterator[_Located]:

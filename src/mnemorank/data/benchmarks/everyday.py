@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from mnemorank._internal.jsonio import read_json_records
 from mnemorank.data.benchmarks.loader import Loader, get_field, get_objects, loaders
 from mnemorank.data.examples import Candidate, Example
 from mnemorank.data.formats import optional_text, required_text
+from mnemorank.data.json_records import read_json_records
 from mnemorank.errors import InputError
 from mnemorank.memory.memory import Memory
 from mnemorank.memory.moment import Moment

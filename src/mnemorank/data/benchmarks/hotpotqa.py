@@ -7,10 +7,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from mnemorank._internal.jsonio import read_json_records
 from mnemorank.data.benchmarks.loader import Loader, label_candidates, loaders
 from mnemorank.data.examples import Example
 from mnemorank.data.formats import optional_text, required_text
+from mnemorank.data.json_records import read_json_records
 from mnemorank.errors import InputError
 from mnemorank.memory.memory import Memory
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from mnemorank._internal.plugins import Registry
+from mnemorank._internal.plugins import PluginTable
 from mnemorank.data.examples import Candidate, Example
 from mnemorank.errors import InputError
 from mnemorank.memory.memory import Memory
@@ -30,7 +30,7 @@ class Loader:
     files: Callable[[Path], list[Path]] = lambda path: [path]
 
 
-loaders: Registry[Loader] = Registry("task")
+loaders: PluginTable[Loader] = PluginTable("task")
 
 
 def get_field(record: Mapping[str, Any], key: str, kind: type[T], where: str) -> T:

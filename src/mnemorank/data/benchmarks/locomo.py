@@ -8,10 +8,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from mnemorank._internal.jsonio import read_json_records
 from mnemorank.data.benchmarks.loader import Loader, get_field, get_objects, label_candidates, loaders
 from mnemorank.data.examples import Example
 from mnemorank.data.formats import required_text
+from mnemorank.data.json_records import read_json_records
 from mnemorank.errors import InputError
 from mnemorank.memory.memory import Memory
 from mnemorank.memory.moment import Moment

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from mnemorank._internal.jsonio import read_json_records
 from mnemorank.data.benchmarks.loader import Loader, get_field, label_candidates, loaders
 from mnemorank.data.examples import Candidate, Example
 from mnemorank.data.formats import required_text
+from mnemorank.data.json_records import read_json_records
 from mnemorank.errors import InputError
 from mnemorank.memory.memory import Memory
 from mnemorank.memory.moment import Moment

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from mnemorank._internal.jsonio import read_json_records
 from mnemorank.data.benchmarks.loader import Loader, get_field, get_objects, label_candidates, loaders
 from mnemorank.data.examples import Example
 from mnemorank.data.formats import required_text
+from mnemorank.data.json_records import read_json_records
 from mnemorank.memory.memory import Memory
 
 

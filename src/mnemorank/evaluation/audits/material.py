@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from mnemorank._internal.jsonio import read_json_lines, read_json_records
+from mnemorank._internal.jsonio import read_json_lines
 from mnemorank.data.benchmarks import Loader
 from mnemorank.data.examples import Example
 from mnemorank.data.formats import read_graded, read_lists, read_triplet_examples
+from mnemorank.data.json_records import read_json_records
 from mnemorank.errors import InputError
 
 _OURS = ("positive", "candidates", "label")

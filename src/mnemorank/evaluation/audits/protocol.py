@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mnemorank._internal.arrays import Floats
-from mnemorank._internal.plugins import Registry
+from mnemorank._internal.plugins import PluginTable
 from mnemorank.data.examples import Candidate, Example
 from mnemorank.evaluation.metrics import Judged, neutral_order
 from mnemorank.memory.memory import Memory
@@ -84,7 +84,7 @@ class Audit:
     run: Callable[[Material], Finding]
 
 
-audits: Registry[Audit] = Registry("audit")
+audits: PluginTable[Audit] = PluginTable("audit")
 
 
 def relevant(example: Example) -> NDArray[np.bool_]:

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from mnemorank._internal.deadline import Deadline
-from mnemorank._internal.hardware import profile
+from mnemorank._internal.hardware import detect_hardware
 from mnemorank.artifact.resolve import Artifact
 from mnemorank.errors import InputError, MnemorankError, ScorerError
 from mnemorank.scorers.encoding import Input, InputWriter, pack, pack_in_order
@@ -48,7 +48,7 @@ class TorchBase(PairwiseBase):
             if threads < 1:
                 raise InputError(f"expected a whole number from 1, got {threads}", field="threads")
             torch.set_num_threads(threads)
-        machine = profile()
+        machine = detect_hardware()
         self.token_budget = token_budget or machine.token_budget
         self.on_batch: Callable[[Batch], None] | None = None
         self.device = _checked_device(device or machine.device)

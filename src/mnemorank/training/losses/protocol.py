@@ -10,7 +10,7 @@ import torch
 from sentence_transformers import CrossEncoder
 from torch import Tensor, nn
 
-from mnemorank._internal.plugins import Registry
+from mnemorank._internal.plugins import PluginTable
 from mnemorank.errors import InputError
 
 
@@ -83,7 +83,7 @@ class Loss:
     takes_weights: bool = False
 
 
-losses: Registry[Loss] = Registry("loss")
+losses: PluginTable[Loss] = PluginTable("loss")
 
 
 @dataclass(frozen=True, slots=True)

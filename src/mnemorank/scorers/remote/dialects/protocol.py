@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from mnemorank._internal.plugins import Registry
+from mnemorank._internal.plugins import PluginTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Dialect:
     score_kind: str = "probability"
 
 
-dialects: Registry[Dialect] = Registry("remote dialect")
+dialects: PluginTable[Dialect] = PluginTable("remote dialect")
 
 
 def indexed(entries: Any, score: str) -> list[tuple[int, float]]:
