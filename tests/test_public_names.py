@@ -7,6 +7,7 @@ import mnemorank
 def test_the_public_names_are_these():
     assert sorted(mnemorank.__all__) == [
         "ArtifactError",
+        "ConflictError",
         "Failover",
         "InputError",
         "Memory",
@@ -14,7 +15,10 @@ def test_the_public_names_are_these():
         "MnemorankError",
         "Model",
         "Moment",
+        "NotFoundError",
         "Options",
+        "ProbeWarning",
+        "QueryTooLongError",
         "Ranking",
         "Reranker",
         "RerankerService",
@@ -22,10 +26,6 @@ def test_the_public_names_are_these():
         "Score",
         "ScorerError",
         "__version__",
-        "ConflictError",
-        "NotFoundError",
-        "ProbeWarning",
-        "QueryTooLongError",
     ]
 
 

@@ -39,12 +39,13 @@ def test_documents_hits_and_pairs_as_dicts():
     document = SimpleNamespace(page_content="a", metadata={"page": 3}, id=None, type="Document")
     hit = SimpleNamespace(id=7, score=0.5, payload={"text": "b"}, vector=None)
     records = (document, (document, 0.5), ("c", 0.5), hit, Memory("d"))
-    results = tuple(Result(index, Memory(text), index, None, None, None, 0) for index, text in enumerate("aacbd"))
+    results = tuple(Result(index, Memory(text), index + 1, None, None, None, 0) for index, text in enumerate("aacbd"))
     plain = {"page_content": "a", "metadata": {"page": 3}}
+    added = {"score": None, "relevance": None, "stale": False}
     assert Ranking(results, records=records).as_dicts() == [
-        {**plain, "rerank_score": None},
-        {**plain, "first_stage_score": 0.5, "rerank_score": None},
-        {"text": "c", "first_stage_score": 0.5, "rerank_score": None},
-        {"id": 7, "score": 0.5, "payload": {"text": "b"}, "rerank_score": None},
-        {"text": "d", "rerank_score": None},
+        {**plain, "rank": 1, **added},
+        {**plain, "first_stage_score": 0.5, "rank": 2, **added},
+        {"text": "c", "first_stage_score": 0.5, "rank": 3, **added},
+        {"id": 7, "first_stage_score": 0.5, "payload": {"text": "b"}, "rank": 4, **added},
+        {"text": "d", "rank": 5, **added},
     ]

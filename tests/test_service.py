@@ -104,7 +104,7 @@ def test_bad_input_is_named(service):
 def test_200_concurrent_calls_from_asyncio_agree(tiny_onnx):
     async def run():
         with RerankerService(reranker_model=tiny_onnx) as service:
-            calls = [service.rerank_results(ASKED, CANDIDATES) for _ in range(100)]
+            calls = [asyncio.to_thread(service.rerank_results, ASKED, CANDIDATES) for _ in range(100)]
             calls += [service.arerank_results(ASKED, CANDIDATES) for _ in range(100)]
             return await asyncio.gather(*calls), service.get_statistics(), service._rerankers[None].model.loads
 

@@ -33,7 +33,7 @@ def test_rerank_as_a_table(capsys, memories, tiny_onnx):
     lines = capsys.readouterr().out.splitlines()
     assert "ruby work at aurora" in lines[0]
     assert "2024-03 →" in lines[0]
-    assert "model 0.73" in lines[1]
+    assert "model +1.00" in lines[1]
 
 
 def test_rerank_takes_a_time_range_and_a_supersession_mode(capsys, tmp_path, tiny_onnx):

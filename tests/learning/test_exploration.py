@@ -44,7 +44,7 @@ def test_a_ranking_keeps_its_ranks_in_step():
         for rank in range(4)
     )
     ranking, chances = explore(Ranking(results), 0.5, random.Random(4))
-    assert [result.rank for result in ranking] == [0, 1, 2, 3]
+    assert [result.rank for result in ranking] == [1, 2, 3, 4]
     moved = [result for result in ranking if result.rank != int(result.text)]
     assert moved
     assert all(result.rank_change == 1 + int(result.text) - result.rank for result in ranking)

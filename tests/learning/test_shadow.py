@@ -203,7 +203,7 @@ def use(client, source: random.Random, sessions: int) -> None:
     user = world.User("ann", source)
     for query in world.queries(source, sessions):
         texts = [memory.text for memory in world.pool(source, query)]
-        body = {"query": query, "memories": texts, "user": "ann", "first_stage": "none"}
+        body = {"query": query, "memories": texts, "user": "ann", "options": {"first_stage": "none"}}
         answer = client.post("/v1/memories/rerank", json=body).json()
         clicked = user.clicks([result["text"] for result in answer["results"]])
         if clicked:

@@ -55,7 +55,7 @@ def use(client, users, source: random.Random, sessions: int) -> None:
     for query in world.queries(source, sessions):
         user = source.choice(users)
         texts = [memory.text for memory in world.pool(source, query)]
-        body = {"query": query, "memories": texts, "user": user.name, "first_stage": "none"}
+        body = {"query": query, "memories": texts, "user": user.name, "options": {"first_stage": "none"}}
         answer = client.post("/v1/memories/rerank", json=body).json()
         clicked = user.clicks([result["text"] for result in answer["results"]])
         if clicked:

@@ -80,8 +80,8 @@ def test_a_deadline_holds_while_the_model_loads(tiny_onnx):
 def test_a_failed_load_degrades_and_is_tried_again_later(tiny_onnx):
     model = LazyModel(Loader(tiny_onnx, failures=1), retry_seconds=0.3)
     reranker = Reranker(model)
-    assert "cannot be loaded: disk on fire" in reranker.rerank(QUERY, ["a", "b"]).degraded
-    assert "cannot be loaded: disk on fire" in reranker.rerank(QUERY, ["a", "b"]).degraded
+    assert "cannot be loaded: disk on fire" in reranker.rerank(QUERY, ["a", "b"]).degraded.message
+    assert "cannot be loaded: disk on fire" in reranker.rerank(QUERY, ["a", "b"]).degraded.message
     assert model.loads == 0
     time.sleep(0.35)
     assert reranker.rerank(QUERY, ["a", "b"]).degraded is None

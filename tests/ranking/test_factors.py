@@ -114,7 +114,7 @@ def test_words_say_less_about_a_long_query():
         {"recency": "fast"},
         {"recency_days": 0},
         {"proof_weight": 2},
-        {"first_stage_weight": -1},
+        {"weights": {"first_stage": -1}},
         {"first_stage_method": "x"},
     ],
 )

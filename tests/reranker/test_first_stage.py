@@ -17,9 +17,11 @@ def test_given_first_stage_scores_count(folder):
         pool = [Memory("cat", first_stage_score=0.0), Memory("dog", first_stage_score=9.0)]
         ranking = reranker.rerank(QUERY, pool)
         assert [r.index for r in ranking] == [1, 0]
-        assert ranking[0].relevance > ranking[1].relevance
+        assert ranking[0].score > ranking[1].score
+        assert ranking[0].relevance == ranking[1].relevance
         none = reranker.rerank(QUERY, pool, options=Options(first_stage="none"))
-        assert none[0].relevance == none[1].relevance
+        assert [r.index for r in none] == [1, 0]
+        assert none[0].score == pytest.approx(none[1].score, rel=1e-5)
 
 
 def test_without_scores_bm25_stands_in(folder):

@@ -39,7 +39,7 @@ def test_bad_requests_name_what_is_wrong(reranker, arguments, named):
         reranker.rerank(given_arguments.pop("query"), given_arguments.pop("memories"), **given_arguments)
 
 
-@pytest.mark.parametrize("bad", [{"first_stage": "bm52"}, {"limit": 0}])
+@pytest.mark.parametrize("bad", [{"first_stage": "bm52"}, {"max_scored": 0}])
 def test_bad_options_are_named(bad):
     with pytest.raises(InputError, match=next(iter(bad))):
         Options(**bad)
@@ -48,9 +48,13 @@ def test_bad_options_are_named(bad):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"supersede": "hide"}, "supersede: expected True, False, 'demote' or 'drop', got 'hide'"),
-        ({"supersede": None}, "supersede: expected True, False, 'demote' or 'drop', got None"),
-        ({"supersede": ["drop"]}, "supersede: expected True"),
+        ({"supersession": "hide"}, "supersession: expected one of demote, drop, off; got 'hide'"),
+        ({"supersession": None}, "supersession: expected one of demote, drop, off; got None"),
+        ({"supersession": ["drop"]}, "supersession: expected one of"),
+        ({"weights": {"recensy": 1}}, "weights.recensy: unknown weight"),
+        ({"weights": {"same_day": -1}}, "weights.same_day: expected a number"),
+        ({"weights": [1]}, "weights: expected a mapping"),
+        ({"supersede_similar": "yes"}, "supersede_similar: expected True or False"),
         ({"abstain_below": 1.5}, "abstain_below: expected a number from 0 to 1, got 1.5"),
         ({"abstain_below": "high"}, "abstain_below: expected a number from 0 to 1"),
         ({"abstain_below": float("nan")}, "abstain_below: expected a number from 0 to 1"),
@@ -63,11 +67,9 @@ def test_wrong_options_name_the_values(options, message):
 
 def test_options_of_another_kind_are_named(reranker):
     with pytest.raises(InputError, match=r"options: expected Options\(\.\.\.\), got dict"):
-        reranker.rerank(QUERY, POOL, options={"limit": 3})
-    with pytest.raises(InputError, match="limit: expected a whole number from 1, got 'x'"):
+        reranker.rerank(QUERY, POOL, options={"max_scored": 3})
+    with pytest.raises(InputError, match="max_scored: expected a whole number from 1, got 'x'"):
         Options(max_scored="x")
-    with pytest.raises(InputError, match=r"fusion: expected Fusion\(…\), got 'x'"):
-        Options(fusion="x")
 
 
 def test_records_of_the_callers_own_making_are_checked(reranker):
@@ -115,7 +117,7 @@ def test_an_instruction_that_the_model_cannot_take_is_said(reranker):
 def test_numbers_of_numpy_are_numbers_and_truth_is_none(reranker):
     options = Options(max_scored=np.int64(3), abstain_below=np.float32(0.3))
     assert len(reranker.rerank(QUERY, POOL, top_k=np.int64(1), deadline_ms=np.int64(60_000), options=options)) == 1
-    for wrong in ({"limit": True}, {"abstain_below": True}):
+    for wrong in ({"max_scored": True}, {"abstain_below": True}):
         with pytest.raises(InputError, match=next(iter(wrong))):
             Options(**wrong)
 

@@ -46,10 +46,11 @@ def test_a_failing_model_gives_the_first_stage_order_and_says_so(folder):
     pool = [Memory("cat", first_stage_score=0.1), Memory("dog", first_stage_score=0.9), Memory("cow")]
     ranking = Reranker(Broken(model)).rerank(QUERY, pool, top_k=2)
     assert [result.index for result in ranking] == [1, 0]
-    assert "on fire" in str(ranking.degraded)
+    assert ranking.degraded.kind == "model_failed"
+    assert "on fire" in ranking.degraded.message
     assert all(r.relevance is None and r.score is None for r in ranking)
     assert ranking.scored_by is None
-    assert ranking.as_dicts()[0]["rerank_score"] is None
+    assert ranking.as_dicts()[0]["score"] is None
 
 
 def test_what_needs_no_scores_holds_where_the_model_fails(folder):

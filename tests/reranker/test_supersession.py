@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from mnemorank import Memory, Moment, Options
@@ -18,13 +20,17 @@ def test_superseded_memories_go_below_and_are_flagged(reranker):
         "ruby has work now, a plan at zenith", type="world", occurred_start=Moment(2019), occurred_end=Moment(2023)
     )
     new = Memory("ruby has work, a plan at aurora", type="world", occurred_start=Moment(2024))
-    ranking = reranker.rerank(QUERY, [old, new])
+    similar = Options(supersede_similar=True)
+    ranking = reranker.rerank(QUERY, [old, new], options=similar)
     assert [r.index for r in ranking] == [1, 0]
     assert ranking[1].stale
     assert ranking[1].superseded_by == 1
-    past = reranker.rerank("where did ruby work before now", [old, new])
+    asked = "where did ruby work before now"
+    past = reranker.rerank(asked, [old, new], options=replace(similar, detect_past_questions=True))
     assert past[0].index == 0
     assert past[0].stale
+    assert reranker.rerank(asked, [old, new], options=similar)[0].index == 1
+    assert not any(result.stale for result in reranker.rerank(QUERY, [old, new]))
     off = reranker.rerank(QUERY, [old, new], options=Options(first_stage="none", supersession="off"))
     assert [(r.index, r.stale) for r in off] == [(0, False), (1, False)]
 
@@ -37,14 +43,21 @@ def test_off_is_off_at_an_asked_date_too(reranker):
 
 
 def test_superseded_memories_are_dropped_before_top_k(reranker):
-    old = Memory("ruby work now at zenith", occurred_start=Moment(2019))
-    new = Memory("ruby work at aurora", occurred_start=Moment(2024))
-    pool = [old, new, "the cat"]
+    pool = [*OLD_AND_NEW, "the cat"]
     options = Options(first_stage="none", supersession="drop")
     assert [r.index for r in reranker.rerank(QUERY, pool, top_k=2, options=options)] == [1, 2]
-    assert 0 in [r.index for r in reranker.rerank("where did ruby work", pool, options=options)]
+    past = replace(options, detect_past_questions=True)
+    assert 0 in [r.index for r in reranker.rerank("where did ruby work", pool, options=past)]
     demoted = reranker.rerank(QUERY, pool, options=Options(first_stage="none", supersession="demote"))
-    assert [(r.index, r.stale_because) for r in demoted] == [(1, None), (0, "similar"), (2, None)]
+    assert [(r.index, r.stale_because) for r in demoted] == [(1, None), (0, "key"), (2, None)]
+
+
+def test_memories_that_are_only_similar_are_never_dropped(reranker):
+    old = Memory("ruby work now at zenith", occurred_start=Moment(2019))
+    new = Memory("ruby work at aurora", occurred_start=Moment(2024))
+    options = Options(first_stage="none", supersession="drop", supersede_similar=True)
+    ranking = reranker.rerank(QUERY, [old, new], options=options)
+    assert [(r.index, r.stale_because) for r in ranking] == [(1, None), (0, "similar")]
 
 
 def test_as_of_asks_for_an_earlier_state(reranker):
@@ -55,8 +68,8 @@ def test_as_of_asks_for_an_earlier_state(reranker):
     assert not ranking[0].stale
 
 
-@pytest.mark.parametrize("selection", [Options(), Options(diversity=0.9), Options(replace_margin=0.1)])
+@pytest.mark.parametrize("selection", [{}, {"diversity": 0.9}, {"replace_margin": 0.1}])
 def test_selection_never_undoes_supersession(reranker, selection):
-    options = Options(first_stage="none", selection=selection)
+    options = Options(first_stage="none", **selection)
     assert [r.index for r in reranker.rerank(QUERY, OLD_AND_NEW, options=options)] == [1, 0]
     assert [r.index for r in reranker.rerank(QUERY, OLD_AND_NEW, options=options, as_of="2020")] == [0, 1]

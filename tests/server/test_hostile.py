@@ -202,8 +202,8 @@ def test_a_giant_instruction_is_beyond_a_named_limit(impatient, path, body):
 @pytest.mark.parametrize(
     ("options", "field"),
     [
-        ({"fusion": {"recency": "exponential", "half_life_days": 0}}, "fusion.half_life_days"),
-        ({"selection": {"diversity": 2}}, "selection.diversity"),
+        ({"options": {"recency": "exponential", "half_life_days": 0}}, "options.half_life_days"),
+        ({"options": {"diversity": 2}}, "options.diversity"),
         ({"time_range": ["2025", "2024"]}, "time_range"),
         ({"now": "0000"}, "now"),
         ({"memories": [{"text": "ruby", "occurred_start": 10**25}]}, "memories.0.occurred_start"),

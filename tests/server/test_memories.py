@@ -84,30 +84,30 @@ def test_the_answer_is_the_pipelines(client, tiny_onnx):
 
 def test_outdated_memories_may_be_left_out(client):
     body = {"query": "where does ruby work", "memories": MEMORIES, "top_k": 2}
-    flagged = client.post(PATH, json={**body, "supersede": "demote"}).json()["results"]
+    flagged = client.post(PATH, json={**body, "options": {"supersession": "demote"}}).json()["results"]
     assert [result["stale_because"] for result in flagged] == [None, "key"]
-    dropped = client.post(PATH, json={**body, "supersede": "drop"}).json()["results"]
+    dropped = client.post(PATH, json={**body, "options": {"supersession": "drop"}}).json()["results"]
     assert len(dropped) == 2
     assert not any(result["stale"] for result in dropped)
 
 
 @pytest.mark.parametrize("value", ["hide", 1, None, ["drop"]])
-def test_an_unknown_way_with_the_outdated_is_told_the_values(client, value):
-    answer = client.post(PATH, json={"query": "ruby", "memories": ["ruby"], "supersede": value})
+def test_an_unknown_supersession_mode_lists_the_known_ones(client, value):
+    answer = client.post(PATH, json={"query": "ruby", "memories": ["ruby"], "options": {"supersession": value}})
     assert answer.status_code == 422
-    assert answer.json()["error"]["field"] == "supersede"
-    assert 'expected true, false, "demote" or "drop"' in answer.json()["error"]["message"]
+    assert answer.json()["error"]["field"] == "options.supersession"
+    for mode in ("demote", "drop", "off"):
+        assert mode in answer.json()["error"]["message"]
 
 
 def test_the_caller_says_when_to_abstain(client):
     def abstained(below):
-        return client.post(PATH, json={"query": "ruby", "memories": ["ruby"], "abstain_below": below}).json()[
-            "abstained"
-        ]
+        body = {"query": "ruby", "memories": ["ruby"], "options": {"abstain_below": below}}
+        return client.post(PATH, json=body).json()["abstained"]
 
     assert [abstained(below) for below in (None, 0, 0.4, 0.6)] == [False, False, False, True]
-    answer = client.post(PATH, json={"query": "ruby", "memories": ["ruby"], "abstain_below": 2})
-    assert answer.json()["error"]["field"] == "abstain_below"
+    answer = client.post(PATH, json={"query": "ruby", "memories": ["ruby"], "options": {"abstain_below": 2}})
+    assert answer.json()["error"]["field"] == "options.abstain_below"
 
 
 def test_the_shape_to_the_letter(client):
@@ -119,10 +119,10 @@ def test_the_shape_to_the_letter(client):
     assert answer == {
         "model": {"name": "overlap", "version": "0"},
         "results": [
-            {"index": 0, "rank": 0, "relevance": 0.5, "score": 0.5, "raw_score": 0.0, **plain},
+            {"index": 0, "rank": 1, "relevance": 0.5, "score": 0.5, "raw_score": 0.0, **plain},
             {
                 "index": 1,
-                "rank": 1,
+                "rank": 2,
                 "relevance": pytest.approx(0.26894142),
                 "score": pytest.approx(0.26894142),
                 "raw_score": -1.0,
@@ -148,8 +148,8 @@ def test_the_shape_to_the_letter(client):
         ({"query": " "}, "query", "is empty"),
         ({"top_k": 0}, "top_k", ""),
         ({"deadline_ms": -5}, "deadline_ms", ""),
-        ({"fusion": {"recency_weight": 7}}, "fusion.recency_weight", "from 0 to 1"),
-        ({"fusion": {"recensy": "linear"}}, "fusion.recensy", "not permitted"),
+        ({"options": {"recency_weight": 7}}, "options.recency_weight", "from 0 to 1"),
+        ({"options": {"recensy": "linear"}}, "options.recensy", "not permitted"),
         ({"options": {"weights": {"query_dates": -1}}}, "options.weights.query_dates", "from 0"),
         ({"options": {"weights": {"same_day": 7}}}, "options.weights.same_day", "from 0 to 1"),
         ({"options": {"weights": {"rescoring": 7}}}, "options.weights.rescoring", "from 0 to 1"),
@@ -227,10 +227,10 @@ def test_no_memories_is_400(client):
 
 
 def test_diversity_over_too_large_a_pool_is_refused(client):
-    body = {"query": "ruby", "memories": ["a"] * 2000, "selection": {"diversity": 0.9}}
+    body = {"query": "ruby", "memories": ["a"] * 2000, "options": {"diversity": 0.9}}
     answer = client.post(PATH, json=body)
     assert answer.status_code == 422
-    assert answer.json()["error"]["field"] == "selection.diversity"
+    assert answer.json()["error"]["field"] == "options.diversity"
     assert client.post(PATH, json={**body, "memories": ["a"] * 50, "top_k": 3}).status_code == 200
 
 
@@ -267,7 +267,9 @@ def test_exploration_swaps_neighbours_and_logs_the_chances(start, log):
     for _ in range(20):
         answer = exploring.client.post(PATH, json={"query": "ruby", "memories": memories}).json()["results"]
         orders.add(tuple(result["index"] for result in answer))
-        assert [result["rank"] for result in answer] == list(range(8))
+        assert [result["rank"] for result in answer] == list(range(1, 9))
+        scores = [result["score"] for result in answer]
+        assert scores == sorted(scores, reverse=True)
         shown = log.events[-1].shown
         assert [one.index for one in shown] == [result["index"] for result in answer]
         assert {one.propensity for one in shown} <= {0.25, 0.5, 0.75}
@@ -293,7 +295,7 @@ def test_a_deadline_gives_what_there_is_in_first_stage_order_and_says_degraded(s
     answer = running.client.post(PATH, json={"query": "ruby", "memories": ["cat", "ruby", "dog"], **extra})
     gate.set()
     assert answer.status_code == 200
-    assert answer.json()["degraded"] == "deadline: 3 of 3 memories were not scored in time"
+    assert answer.json()["degraded"]["kind"] == "deadline"
     assert [(r["index"], r["relevance"]) for r in answer.json()["results"]] == [(0, None), (1, None), (2, None)]
     assert 'mnemorank_degraded_total{reason="deadline"} 1.0' in running.client.get("/metrics").text
 
@@ -308,7 +310,7 @@ def test_a_failing_model_degrades_here_and_is_an_error_where_the_dialect_cannot_
     scorer.score_pairs = fail
     native = running.client.post(PATH, json={"query": "ruby", "memories": ["cat", {"text": "ruby", "score": 3}]})
     assert native.status_code == 200
-    assert native.json()["degraded"] == "out of memory"
+    assert native.json()["degraded"] == {"kind": "model_failed", "message": "out of memory"}
     assert [result["index"] for result in native.json()["results"]] == [1, 0]
     tei = running.client.post("/rerank", json={"query": "ruby", "texts": ["a"]})
     assert (tei.status_code, tei.json()) == (424, {"error": "out of memory", "error_type": "Backend"})

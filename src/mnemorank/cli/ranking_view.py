@@ -8,8 +8,8 @@ from mnemorank.cli.output import paint, shorten, terminal_width, width
 from mnemorank.memory.memory import Memory
 from mnemorank.results import Ranking, Result
 
-# Shares of log-odds; what else is told is a factor or a chance.
-_ADDED = ("closer", "first_stage", "links", "occasion", "asked_time")
+# These multiply the score; all other parts are log-odds that add up.
+_MULTIPLIERS = ("recency", "temporal", "proof", "trust")
 _BAR = " ▏▎▍▌▋▊▉█"
 
 
@@ -45,7 +45,7 @@ def _result_lines(result: Result, columns: int, explain: bool) -> list[str]:
     lines = [_painted(head, result) + paint(date, 36) + paint(text, tone) + paint(mark, 33)]
     if explain and result.factors:
         parts = "  ".join(
-            f"{name} {value:{'+' if name in _ADDED else ''}.2f}" for name, value in result.factors.items()
+            f"{name} {value:{'' if name in _MULTIPLIERS else '+'}.2f}" for name, value in result.factors.items()
         )
         lines.append(" " * 5 + paint(f"{parts}  raw {result.raw_score:.2f}", 2))
     return lines

@@ -39,11 +39,11 @@ def swap_neighbours(
 
 
 def explore(ranking: Ranking, probability: float, source: random.Random | None = None) -> tuple[Ranking, list[float]]:
-    """`swap_neighbours` for a ranking; ranks and rank changes follow the order shown."""
+    """Apply `swap_neighbours` to a ranking. Ranks, rank changes and scores follow the order shown."""
     order, chances = swap_neighbours(ranking.results, probability, source)
     results = tuple(
-        replace(result, rank=rank, rank_change=result.rank_change + result.rank - rank)
-        for rank, result in enumerate(order)
+        replace(result, rank=rank, rank_change=result.rank_change + result.rank - rank, score=previous.score)
+        for rank, (result, previous) in enumerate(zip(order, ranking.results, strict=True), 1)
     )
     return replace(ranking, results=results), chances
 

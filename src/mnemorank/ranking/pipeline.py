@@ -136,12 +136,12 @@ class Pipeline:
         factor = np.prod(list(multipliers.values()), axis=0)
         total = log_odds + sum(adjustments.values())
         return Judgment(
-            relevance=sigmoid(by_model + rescoring),
+            relevance=sigmoid(by_model),
             evidence=sigmoid(log_odds),
             score=sigmoid(total) * factor,
             log_score=log_sigmoid(total) + np.log(np.maximum(factor, _TINY)),
             parts={
-                "model": sigmoid(by_model),
+                "model": by_model,
                 _RESCORING.name: rescoring,
                 "first_stage": first_stage,
                 **adjustments,
@@ -273,7 +273,7 @@ class Pipeline:
 
 def _below(score: float, previous: float) -> float:
     """Return the score, or a number just below the previous one if it is not smaller."""
-    return score if score < previous else previous * (1 - _STEP)
+    return score if score < previous else previous - max(abs(previous) * _STEP, _TINY)
 
 
 def _best(relevance: Any) -> float | None:

@@ -102,7 +102,8 @@ def test_an_occasion_raises_the_score_and_leaves_relevance(tiny_onnx):
     assert all(r.factors["same_day"] == 0 for r in off)
     for index, result in after.items():
         assert result.relevance == before[index].relevance
-        assert (result.score > before[index].score) == (result.factors["same_day"] > 0)
+        raised = result.score > before[index].score * 1.0001  # ties are broken by a smaller step
+        assert raised == (result.factors["same_day"] > 0)
         assert index % 2 or result.factors["same_day"] == 0
     assert any(r.factors["same_day"] > 0 for r in on)
 

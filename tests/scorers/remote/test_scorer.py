@@ -15,6 +15,7 @@ from mnemorank.errors import ArtifactError, InputError, ScorerError
 from mnemorank.memory.memory import Memory
 from mnemorank.model.model import Model
 from mnemorank.reranker import Reranker
+from mnemorank.results import Degradation
 from mnemorank.scorers.remote.address import Address
 from mnemorank.scorers.remote.dialects import dialects
 from tests.helpers.forking import forked
@@ -188,7 +189,7 @@ def test_a_refused_connection_degrades_to_the_first_stage_order():
         ranking = reranker.rerank(QUERY, TEXTS)
     assert [result.index for result in ranking] == list(range(5))
     assert ranking.scored_by is None
-    assert ranking.degraded == f"{address}: connection refused (2 attempts)"
+    assert ranking.degraded == Degradation("model_failed", f"{address}: connection refused (2 attempts)")
     assert all(result.score is None for result in ranking)
 
 
@@ -305,7 +306,7 @@ def test_the_key_is_never_shown(monkeypatch, caplog):
             scores_of(reranker.model)
         assert server.script.requests[0]["headers"]["Authorization"] == f"Bearer {KEY}"
     scorer = reranker.model.scorer
-    shown += [str(error.value), repr(error.value), ranking.degraded, repr(ranking), repr(reranker.model), repr(scorer)]
+    shown += [str(error.value), repr(error.value), str(ranking.degraded), repr(ranking), repr(reranker.model), repr(scorer)]
     shown += [repr(scorer._address), repr(vars(scorer)), repr(vars(scorer._client)), reranker.model.manifest.to_json()]
     shown += [record.getMessage() for record in caplog.records] + [caplog.text]
     assert not [text for text in shown if KEY in text]
