@@ -1,4 +1,4 @@
-"""RerankerService: R3's contract, its faults not repeated."""
+"""RerankerService: the interface of the RerankerService project, without its faults."""
 
 import asyncio
 import copy
@@ -91,14 +91,17 @@ def test_no_candidates(service):
 
 
 def test_bad_input_is_named(service):
-    with pytest.raises(InputError, match="candidate 1: expected a dict, got str"):
+    with pytest.raises(InputError, match="candidate 1"):
         service.rerank_results(ASKED, [{"content": "a"}, "b"])
-    with pytest.raises(InputError, match="query: is empty"):
+    with pytest.raises(InputError) as error:
         service.rerank_results(" ", CANDIDATES)
-    with pytest.raises(InputError, match="top_k: expected a whole number from 1"):
+    assert error.value.field == "query"
+    with pytest.raises(InputError) as error:
         service.rerank_results(ASKED, CANDIDATES, top_k=0)
-    with pytest.raises(InputError, match="max_candidates: expected a whole number from 1"):
+    assert error.value.field == "top_k"
+    with pytest.raises(InputError) as error:
         RerankerService(max_candidates=0)
+    assert error.value.field == "max_candidates"
 
 
 def test_200_concurrent_calls_from_asyncio_agree(tiny_onnx):

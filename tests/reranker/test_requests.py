@@ -1,8 +1,7 @@
-"""What may be asked, and what is said of what may not."""
+"""Arguments of `rerank`: what is accepted, and the errors and warnings for the rest."""
 
 from __future__ import annotations
 
-import re
 from decimal import Decimal
 
 import numpy as np
@@ -14,7 +13,7 @@ from tests.helpers.requests import POOL, QUERY
 
 
 @pytest.mark.parametrize(
-    ("arguments", "named"),
+    ("arguments", "field"),
     [
         ({"query": ""}, "query"),
         ({"query": "  "}, "query"),
@@ -33,46 +32,47 @@ from tests.helpers.requests import POOL, QUERY
         ({"on_error": "ignore"}, "on_error"),
     ],
 )
-def test_bad_requests_name_what_is_wrong(reranker, arguments, named):
-    given_arguments = {"query": QUERY, "memories": POOL, **arguments}
-    with pytest.raises(InputError, match=named):
-        reranker.rerank(given_arguments.pop("query"), given_arguments.pop("memories"), **given_arguments)
-
-
-@pytest.mark.parametrize("bad", [{"first_stage": "bm52"}, {"max_scored": 0}])
-def test_bad_options_are_named(bad):
-    with pytest.raises(InputError, match=next(iter(bad))):
-        Options(**bad)
+def test_an_invalid_argument_is_named(reranker, arguments, field):
+    call = {"query": QUERY, "memories": POOL, **arguments}
+    with pytest.raises(InputError) as error:
+        reranker.rerank(call.pop("query"), call.pop("memories"), **call)
+    assert error.value.field == field
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("options", "field"),
     [
-        ({"supersession": "hide"}, "supersession: expected one of demote, drop, off; got 'hide'"),
-        ({"supersession": None}, "supersession: expected one of demote, drop, off; got None"),
-        ({"supersession": ["drop"]}, "supersession: expected one of"),
-        ({"weights": {"recensy": 1}}, "weights.recensy: unknown weight"),
-        ({"weights": {"same_day": -1}}, "weights.same_day: expected a number"),
-        ({"weights": [1]}, "weights: expected a mapping"),
-        ({"supersede_similar": "yes"}, "supersede_similar: expected True or False"),
-        ({"abstain_below": 1.5}, "abstain_below: expected a number from 0 to 1, got 1.5"),
-        ({"abstain_below": "high"}, "abstain_below: expected a number from 0 to 1"),
-        ({"abstain_below": float("nan")}, "abstain_below: expected a number from 0 to 1"),
+        ({"first_stage": "bm52"}, "first_stage"),
+        ({"max_scored": 0}, "max_scored"),
+        ({"max_scored": "x"}, "max_scored"),
+        ({"max_scored": True}, "max_scored"),
+        ({"supersession": "hide"}, "supersession"),
+        ({"supersession": None}, "supersession"),
+        ({"supersession": ["drop"]}, "supersession"),
+        ({"supersede_similar": "yes"}, "supersede_similar"),
+        ({"weights": [1]}, "weights"),
+        ({"weights": {"recensy": 1}}, "weights.recensy"),
+        ({"weights": {"same_day": -1}}, "weights.same_day"),
+        ({"abstain_below": 1.5}, "abstain_below"),
+        ({"abstain_below": "high"}, "abstain_below"),
+        ({"abstain_below": float("nan")}, "abstain_below"),
+        ({"abstain_below": True}, "abstain_below"),
     ],
 )
-def test_wrong_options_name_the_values(options, message):
-    with pytest.raises(InputError, match=re.escape(message)):
+def test_an_invalid_option_is_named(options, field):
+    with pytest.raises(InputError) as error:
         Options(**options)
+    assert error.value.field == field
+    assert str(error.value).startswith(f"{field}: ")
 
 
-def test_options_of_another_kind_are_named(reranker):
-    with pytest.raises(InputError, match=r"options: expected Options\(\.\.\.\), got dict"):
+def test_options_must_be_an_options_object(reranker):
+    with pytest.raises(InputError) as error:
         reranker.rerank(QUERY, POOL, options={"max_scored": 3})
-    with pytest.raises(InputError, match="max_scored: expected a whole number from 1, got 'x'"):
-        Options(max_scored="x")
+    assert error.value.field == "options"
 
 
-def test_records_of_the_callers_own_making_are_checked(reranker):
+def test_memory_objects_are_checked_too(reranker):
     with pytest.raises(InputError, match=r"memories\.0\.text"):
         reranker.rerank(QUERY, [Memory(None)])
     scores = [1.0, float("nan"), 3.0, float("inf")]
@@ -109,17 +109,14 @@ def test_skipped_dates_become_warnings(reranker):
     assert ranking[0].memory.date is None
 
 
-def test_an_instruction_that_the_model_cannot_take_is_said(reranker):
+def test_an_unsupported_instruction_gives_a_warning(reranker):
     (warning,) = reranker.rerank(QUERY, POOL, instruction="prefer the newest").warnings
-    assert warning == "instruction: ignored, the model's template 'pair' takes none"
+    assert warning.startswith("instruction: ")
 
 
-def test_numbers_of_numpy_are_numbers_and_truth_is_none(reranker):
+def test_numpy_numbers_are_accepted(reranker):
     options = Options(max_scored=np.int64(3), abstain_below=np.float32(0.3))
     assert len(reranker.rerank(QUERY, POOL, top_k=np.int64(1), deadline_ms=np.int64(60_000), options=options)) == 1
-    for wrong in ({"max_scored": True}, {"abstain_below": True}):
-        with pytest.raises(InputError, match=next(iter(wrong))):
-            Options(**wrong)
 
 
 def test_a_forked_process_scores_too(folder):
