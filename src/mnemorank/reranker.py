@@ -168,7 +168,7 @@ class Reranker:
         warnings += _duplicate_ids(pool)
         times = Times.parse(now, as_of, time_range)
 
-        first_stage = FirstStageRanking.of(query, pool, options.first_stage)
+        first_stage = FirstStageRanking.of(query, pool, options.first_stage, deadline=deadline)
         score = partial(self._score, query, instruction=instruction, deadline=deadline, warn=warnings.append)
         scored, degraded = _score_pool(score, pool, first_stage.order[: options.max_scored], deadline)
         if instruction and scored is not None and not _takes_instructions(scored.manifest):

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnemorank.text.sentences import excerpts
+from mnemorank.text.sentences import excerpts, sentence_starts, split_sentences
 
 MOVED, WORKS, PAYS, LIKES = SENTENCES = (
     "Ruby moved to Porto in the spring.",
@@ -12,25 +12,25 @@ MOVED, WORKS, PAYS, LIKES = SENTENCES = (
 )
 
 
-def test_every_two_sentences_that_follow_each_other():
+def test_excerpts_are_two_consecutive_sentences():
     assert excerpts(" ".join(SENTENCES)) == [f"{MOVED} {WORKS}", f"{WORKS} {PAYS}", f"{PAYS} {LIKES}"]
 
 
 @pytest.mark.parametrize(
     "text", ["", " \n ", MOVED, f"{MOVED} {WORKS}", "no end of it " * 40, f"Ruby: {MOVED} {WORKS}"]
 )
-def test_a_text_of_two_sentences_is_an_excerpt_itself(text):
+def test_a_text_of_up_to_two_sentences_has_no_excerpts(text):
     assert excerpts(text) == []
 
 
-def test_the_heading_goes_with_each():
+def test_each_excerpt_repeats_the_heading():
     assert excerpts(f"Ruby Lane: {MOVED} {WORKS}\n{PAYS}") == [
         f"Ruby Lane: {MOVED} {WORKS}",
         f"Ruby Lane: {WORKS} {PAYS}",
     ]
 
 
-def test_a_sentence_is_under_the_speaker_of_its_own_turn():
+def test_a_sentence_has_the_speaker_of_its_turn_as_heading():
     assert excerpts(f"user: {MOVED}\nassistant: {WORKS}\n{PAYS}\nuser: {LIKES}") == [
         f"user: {MOVED}\nassistant: {WORKS}",
         f"assistant: {WORKS} {PAYS}",
@@ -38,7 +38,7 @@ def test_a_sentence_is_under_the_speaker_of_its_own_turn():
     ]
 
 
-def test_words_before_a_colon_are_no_heading_if_a_sentence_ends_among_them():
+def test_a_heading_does_not_contain_the_end_of_a_sentence():
     assert excerpts(f"Ruby moved. She said: {WORKS} {PAYS} {LIKES}")[-1] == f"{PAYS} {LIKES}"
 
 
@@ -61,14 +61,32 @@ def test_words_before_a_colon_are_no_heading_if_a_sentence_ends_among_them():
         ("A.\n" * 400, 399),
     ],
 )
-def test_where_sentences_end(text, count):
+def test_number_of_excerpts(text, count):
     assert len(excerpts(text)) == count
 
 
 @given(st.lists(st.sampled_from([*SENTENCES, "No!", "It cost 2.50 in all.", "x"]), max_size=12))
-def test_nothing_is_left_out(sentences):
+def test_excerpts_cover_the_text(sentences):
     text = " ".join(sentences)
-    found = excerpts(text)
-    if found:
-        assert all(excerpt in text for excerpt in found)
-        assert set(" ".join(found).split()) == set(text.split())
+    parts = excerpts(text)
+    if parts:
+        assert all(part in text for part in parts)
+        assert set(" ".join(parts).split()) == set(text.split())
+
+
+def test_split_sentences():
+    assert split_sentences(" ".join(SENTENCES)) == list(SENTENCES)
+    assert split_sentences(f"{MOVED}\n\n{WORKS}") == [MOVED, WORKS]
+    assert split_sentences(f"No! {MOVED} Dr. Lane: {WORKS}") == [f"No! {MOVED}", f"Dr. Lane: {WORKS}"]
+    assert split_sentences("") == split_sentences(" \n ") == []
+
+
+def test_sentence_starts():
+    text = "One. Two!\nthree\n\nfour."
+    assert [text[start:] for start in sentence_starts(text)] == [
+        text,
+        "Two!\nthree\n\nfour.",
+        "three\n\nfour.",
+        "four.",
+    ]
+    assert sentence_starts("") == sentence_starts("One. ") == [0]

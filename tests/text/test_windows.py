@@ -9,36 +9,37 @@ from hypothesis import strategies as st
 from mnemorank.text.windows import best_windows, coarse_split, split
 
 
-def words_of(text):
+def characters_of(text):
+    """Return the spans of a tokenizer that makes every character a token."""
     return [match.span() for match in re.finditer(r"\S", text)]
 
 
 def test_a_short_text_is_one_window():
-    assert split("a b c", words_of("a b c"), 3) == [(0, 5)]
+    assert split("a b c", characters_of("a b c"), 3) == [(0, 5)]
 
 
-def test_windows_end_on_turns_then_sentences():
+def test_windows_end_at_line_breaks_or_sentence_ends():
     text = "a b c d.\ne f g. h i j k l"
-    spans = split(text, words_of(text), 8, overlap=0)
+    spans = split(text, characters_of(text), 8, overlap=0)
     assert text[slice(*spans[0])] == "a b c d.\n"
     assert text[slice(*spans[1])].startswith("e f g. ")
 
 
-def test_overlap_repeats_the_end():
+def test_windows_overlap():
     text = " ".join("abcdefghijklmnopqrst")
-    spans = split(text, words_of(text), 10, overlap=0.2)
+    spans = split(text, characters_of(text), 10, overlap=0.2)
     assert text[slice(*spans[0])].split() == list("abcdefghij")
     assert text[slice(*spans[1])].split()[:2] == ["i", "j"]
 
 
-def test_no_room_is_an_error():
+def test_a_window_needs_room_for_a_token():
     with pytest.raises(ValueError, match="room"):
         split("a", [(0, 1)], 0)
 
 
 @given(st.text(alphabet="ab .\n!?", max_size=300), st.integers(1, 40), st.floats(0, 0.9))
-def test_windows_cover_the_text_and_keep_within_the_room(text, room, overlap):
-    tokens = words_of(text)
+def test_windows_cover_the_text_and_fit_the_room(text, room, overlap):
+    tokens = characters_of(text)
     spans = split(text, tokens, room, overlap)
     assert spans[0][0] == 0
     assert spans[-1][1] == len(text)
@@ -49,12 +50,12 @@ def test_windows_cover_the_text_and_keep_within_the_room(text, room, overlap):
         assert sum(start <= s and e <= end for s, e in tokens) <= room
 
 
-def test_the_best_windows_in_reading_order():
+def test_best_windows_are_in_reading_order():
     assert best_windows(np.array([1.0, 3.0, 2.0, 3.0]), 3) == [1, 2, 3]
     assert best_windows(np.array([1.0, 1.0, 1.0]), 2) == [0, 1]
 
 
-def test_without_a_shared_word_windows_are_spread():
+def test_windows_without_scores_are_spread_over_the_text():
     assert best_windows(np.zeros(9), 3) == [0, 4, 8]
     assert best_windows(np.zeros(2), 3) == [0, 1]
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import re
-
 from mnemorank.memory.memory import Memory
+from mnemorank.text.sentences import sentence_starts
 from mnemorank.text.words import terms
 
 LENGTH = 320
-_PART = re.compile(r"[^\n]+?(?:[.!?](?=\s)|\n|$)")
 
 
 def excerpt(query: str, memory: Memory, length: int = LENGTH) -> str:
@@ -22,7 +20,7 @@ def excerpt(query: str, memory: Memory, length: int = LENGTH) -> str:
 
 def _best_part(query: str, text: str, length: int) -> str:
     asked = set(terms(query))
-    starts = [match.start() for match in _PART.finditer(text[:100_000])] or [0]
+    starts = sentence_starts(text[:100_000])
     ends = [*starts[1:], len(text)]
     shared = [len(asked & set(terms(text[a : min(b, a + 2000)]))) for a, b in zip(starts, ends, strict=True)]
     start = starts[shared.index(max(shared))]

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mnemorank._internal.arrays import Floats, mean_ranks
+from mnemorank._internal.deadline import Deadline
 from mnemorank.memory.memory import Memory
 from mnemorank.model.model import Scored
 from mnemorank.options import FirstStageSource, Options
@@ -37,14 +38,16 @@ class FirstStageRanking:
     is_bm25: bool
 
     @classmethod
-    def of(cls, query: str, pool: Sequence[Memory], source: FirstStageSource) -> FirstStageRanking:
+    def of(
+        cls, query: str, pool: Sequence[Memory], source: FirstStageSource, *, deadline: Deadline | None = None
+    ) -> FirstStageRanking:
         given = np.array(
             [np.nan if m.first_stage_score is None else m.first_stage_score for m in pool], dtype=np.float64
         )
         is_bm25 = source == "bm25" or (source == "auto" and not np.isfinite(given).any())
         scores = given
         if is_bm25:
-            scores = memories_bm25(query, pool)
+            scores = memories_bm25(query, pool, deadline=deadline)
         elif source == "none":
             scores = np.full(len(pool), np.nan)
         return cls(scores, _best_first(scores if source == "bm25" else given), is_bm25)
@@ -57,12 +60,18 @@ class FirstStageRanking:
         return evidence(self.scores, weight, options.first_stage_method or scored.manifest.first_stage_method)
 
 
-def memories_bm25(query: str, memories: Sequence[Memory]) -> Floats:
-    """Return BM25 scores of a pool; in chats, the user's words count more than the assistant's."""
+def memories_bm25(query: str, memories: Sequence[Memory], *, deadline: Deadline | None = None) -> Floats:
+    """Return BM25 scores of a pool; in chats, the user's words count more than the assistant's.
+
+    :param deadline: memories that were not read by then get NaN.
+    """
     texts = [memory.text for memory in memories]
-    of_user = ["" if is_reply(memory.speaker) else user_text(memory.text) for memory in memories]
-    scores = bm25(query, texts)
-    return scores if texts == of_user else scores + _USER_WEIGHT * bm25(query, of_user)
+    user_texts = ["" if is_reply(memory.speaker) else user_text(memory.text) for memory in memories]
+    scores = bm25(query, texts, deadline=deadline)
+    if texts == user_texts:
+        return scores
+    user_scores = bm25(query, user_texts, deadline=deadline)
+    return scores + _USER_WEIGHT * np.nan_to_num(user_scores)
 
 
 def first_stage_weight(query: str, scored: Scored, is_bm25: bool) -> float:

@@ -8,7 +8,7 @@ from heapq import heappop, heappush
 
 from mnemorank._internal.arrays import Floats
 from mnemorank.memory.memory import Memory
-from mnemorank.text.bm25 import jaccard, word_cosine
+from mnemorank.text.similarity import cosine, name_similarity
 from mnemorank.text.words import terms
 
 Similarity = Callable[[int, int], float]
@@ -83,10 +83,10 @@ def memory_similarity(memories: Sequence[Memory]) -> Similarity:
         return bags[item]
 
     def similarity(a: int, b: int) -> float:
-        words = word_cosine(bag(a), bag(b))
+        words = cosine(bag(a), bag(b))
         if not (memories[a].entities and memories[b].entities):
             return words
-        return 0.6 * words + 0.4 * jaccard(memories[a].entities, memories[b].entities)
+        return 0.6 * words + 0.4 * name_similarity(memories[a].entities, memories[b].entities)
 
     return similarity
 

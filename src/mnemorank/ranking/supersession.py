@@ -13,7 +13,8 @@ from mnemorank.memory.moment import Moment
 from mnemorank.memory.values import as_id, is_missing
 from mnemorank.ranking.rivals import Claim, are_rivals
 from mnemorank.results import StaleReason
-from mnemorank.text.bm25 import jaccard, word_cosine
+from mnemorank.text.sentences import split_sentences
+from mnemorank.text.similarity import cosine, name_similarity
 from mnemorank.text.words import terms
 
 SAME_TEXT = 0.55
@@ -32,9 +33,6 @@ _ASKS_FOR_THE_PAST = re.compile(
     r"(?:in|during|since|by) (?:\w+ )?(?:19|20)\d\d)\b",
     re.IGNORECASE,
 )
-
-# Not after "Dr.".
-_SENTENCE_END = re.compile(r"(?:(?<=\w{3}[.!?])|(?<=[!?\n]))\s+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +55,7 @@ def asks_for_the_past(query: str) -> bool:
 
     Of a turn of a chat the last sentence that asks tells; nearly every turn has a "was" somewhere.
     """
-    asked = [sentence for sentence in _SENTENCE_END.split(query) if sentence.rstrip().endswith("?")]
+    asked = [sentence for sentence in split_sentences(query) if sentence.rstrip().endswith("?")]
     return bool(_ASKS_FOR_THE_PAST.search(asked[-1] if asked else query))
 
 
@@ -250,6 +248,6 @@ def _same_matter(a: Memory, b: Memory, bag_a: Counter[str], bag_b: Counter[str])
         return False
     if a.speaker and b.speaker and a.speaker != b.speaker:
         return False
-    if a.entities and b.entities and jaccard(a.entities, b.entities) < SAME_ENTITIES:
+    if a.entities and b.entities and name_similarity(a.entities, b.entities) < SAME_ENTITIES:
         return False
-    return word_cosine(bag_a, bag_b) >= SAME_TEXT
+    return cosine(bag_a, bag_b) >= SAME_TEXT

@@ -1,8 +1,4 @@
-"""Short excerpts of a text, for a closer look: every two sentences that follow each other, under their heading.
-
-A model of few layers that reads a whole paragraph overlooks the one sentence that answers; shown that sentence and its
-neighbour alone, it does not.
-"""
+"""Split texts into sentences, and into excerpts of two sentences."""
 
 from __future__ import annotations
 
@@ -10,46 +6,70 @@ import re
 from collections.abc import Iterator
 from itertools import pairwise
 
+# A good place to cut a text: also after abbreviations, but never without white space.
+SENTENCE_BORDER = re.compile(r"[.!?…。！？][\"'”’)\]]*\s+")
 _SENTENCE_END = re.compile(
     r"(?:(?<=[.!?…])|(?<=[.!?…][\"'”’)\]]))\s+(?![a-z])"  # not after `e.g.`
     r"|(?<=[。！？])(?![。！？」』”’）])"
 )
-# What is shorter is no sentence of its own (`Dr.`, `6.`, `No!`) and goes with the next one.
-_SHORT = 20
+_LINE_OR_SENTENCE_BORDER = re.compile(rf"{SENTENCE_BORDER.pattern}|\n+")
+# Shorter pieces (`Dr.`, `6.`, `No!`) are joined with the sentence that follows.
+_MIN_LENGTH = 20
 _HEADING = re.compile(r"([^\n]{2,60}?): ")
 
 
+def split_sentences(text: str) -> list[str]:
+    """Return the sentences of a text. A line break ends a sentence; a very short one is part of the next."""
+    return [sentence for line in text.splitlines() for sentence in _split_line(line)]
+
+
+def sentence_starts(text: str) -> list[int]:
+    """Return the positions where a sentence or line begins, from 0."""
+    ends = (match.end() for match in _LINE_OR_SENTENCE_BORDER.finditer(text))
+    return [0, *(end for end in ends if end < len(text))]
+
+
 def excerpts(text: str) -> list[str]:
-    """None of a text of two sentences or fewer, which is an excerpt itself."""
-    sentences = [sentence for sentence in _sentences(text) if sentence[1]]
+    """Return every two consecutive sentences, under the heading of their line; none if the text has fewer than three.
+
+    A small model that reads a whole paragraph can miss the one sentence that answers; shown that sentence and its
+    neighbor alone, it does not.
+    """
+    sentences = list(_sentences_with_heading(text))
     if len(sentences) < 3:
         return []
-    return [_joined(*pair) for pair in pairwise(sentences)]
+    return [_join(*pair) for pair in pairwise(sentences)]
 
 
 def heading_of(text: str) -> str:
-    """Return the heading that a text begins with (`Orlo Vantage: `), or `""`."""
-    found = _HEADING.match(text)
-    return found[0] if found else ""
+    """Return the heading at the beginning of a text, such as `Orlo Vantage: `, or `""`."""
+    match = _HEADING.match(text)
+    return match[0] if match else ""
 
 
-def _sentences(text: str) -> Iterator[tuple[str, str]]:
-    """The sentences, each with the heading it is under: that of its line, else the last one before."""
+def _split_line(line: str) -> Iterator[str]:
+    sentence = ""
+    for part in _SENTENCE_END.split(line.strip()):
+        sentence = f"{sentence} {part}".strip()
+        if len(sentence) >= _MIN_LENGTH:
+            yield sentence
+            sentence = ""
+    if sentence:
+        yield sentence
+
+
+def _sentences_with_heading(text: str) -> Iterator[tuple[str, str]]:
+    """Yield the heading and text of each sentence. The heading is that of its line, else the last one before."""
     heading = ""
     for line in text.splitlines():
-        stated = heading_of(line)
-        if stated and not _SENTENCE_END.search(stated):
-            heading, line = stated, line[len(stated) :]
-        begun = ""
-        for part in _SENTENCE_END.split(line.strip()):
-            begun = f"{begun} {part}".strip()
-            if len(begun) >= _SHORT:
-                yield heading, begun
-                begun = ""
-        yield heading, begun
+        line_heading = heading_of(line)
+        if line_heading and not _SENTENCE_END.search(line_heading):
+            heading, line = line_heading, line[len(line_heading) :]
+        for sentence in _split_line(line):
+            yield heading, sentence
 
 
-def _joined(first: tuple[str, str], second: tuple[str, str]) -> str:
-    """Two sentences, the second on a line of its own where it is under another heading: another's turn of a chat."""
-    between = " " if first[0] == second[0] else "\n" + second[0]
-    return first[0] + first[1] + between + second[1]
+def _join(first: tuple[str, str], second: tuple[str, str]) -> str:
+    """Join two sentences; one under another heading, such as another speaker's turn, gets its own line and heading."""
+    separator = " " if first[0] == second[0] else "\n" + second[0]
+    return first[0] + first[1] + separator + second[1]

@@ -1,4 +1,4 @@
-"""Cut a long text into overlapping windows that end on turn or sentence borders."""
+"""Cut a long text into overlapping windows that end on turn, sentence or word borders."""
 
 from __future__ import annotations
 
@@ -9,30 +9,32 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from mnemorank.text.sentences import SENTENCE_BORDER
+
+# The start and end of a part of a text, in characters.
 Span = tuple[int, int]
 
-_SENTENCE_END = re.compile(r"[.!?…。！？][\"'”’)\]]*\s+")
-_TURN_END = re.compile(r"\n+")
-_WORD_END = re.compile(r"\s+")
+_TURN_BORDER = re.compile(r"\n+")
+_WORD_BORDER = re.compile(r"\s+")
 
 
 def split(text: str, tokens: Sequence[Span], room: int, overlap: float = 0.2) -> list[Span]:
-    """Windows of at most `room` tokens that cover the whole text, as character spans.
+    """Return windows of at most `room` tokens that cover the whole text.
 
-    A window ends on the last line break of its second half, else on the last sentence end there, else between two
-    words, else between two tokens; it begins on such a border too, about `overlap` of a window before the last ended.
+    A window ends at the last line break in its second half, else at the last sentence end there, else between two
+    words, else between two tokens. The next window begins at such a border, too, about `overlap` of a window before.
 
-    :param tokens: the character span of each token of the text, in order.
+    :param tokens: the span of each token of the text, in order.
     """
     if room < 1:
-        raise ValueError(f"room for a window must be at least 1 token, got {room}")
+        raise ValueError(f"room: expected at least 1 token, got {room}")
     if len(tokens) <= room:
         return [(0, len(text))]
     starts = [start for start, _ in tokens]
     # Borders as token positions: a window may end before the token that follows the border.
-    turns = _borders(_TURN_END, text, starts)
-    sentences = sorted({*turns, *_borders(_SENTENCE_END, text, starts)})
-    words = _borders(_WORD_END, text, starts)
+    turns = _borders(_TURN_BORDER, text, starts)
+    sentences = sorted({*turns, *_borders(SENTENCE_BORDER, text, starts)})
+    words = _borders(_WORD_BORDER, text, starts)
     spans: list[Span] = []
     first = 0
     while True:
@@ -41,22 +43,22 @@ def split(text: str, tokens: Sequence[Span], room: int, overlap: float = 0.2) ->
             spans.append((starts[first] if first else 0, len(text)))
             return spans
         half = first + max(room // 2, 1)
-        found = (_last_within(borders, half, limit) for borders in (turns, sentences, words))
-        end = next((border for border in found if border is not None), limit)
+        ends = (_last_within(borders, half, limit) for borders in (turns, sentences, words))
+        end = next((border for border in ends if border is not None), limit)
         spans.append((starts[first] if first else 0, starts[end]))
-        back = max(end - int(room * overlap), first + 1)
-        found = (_first_within(borders, back, end) for borders in (sentences, words))
-        first = next((border for border in found if border is not None), back)
+        earliest = max(end - int(room * overlap), first + 1)
+        begins = (_first_within(borders, earliest, end) for borders in (sentences, words))
+        first = next((border for border in begins if border is not None), earliest)
 
 
 def coarse_split(text: str, characters: int) -> list[Span]:
-    """Parts of at most so many characters that cover the text, ending on line, sentence or word borders if they can."""
+    """Return parts of at most so many characters that cover the text, cut at line, sentence or word borders if any."""
     spans: list[Span] = []
     start = 0
     while len(text) - start > characters:
         window = text[start : start + characters]
         end = characters
-        for pattern in (_TURN_END, _SENTENCE_END, _WORD_END):
+        for pattern in (_TURN_BORDER, SENTENCE_BORDER, _WORD_BORDER):
             borders = [match.end() for match in pattern.finditer(window, characters // 2)]
             if borders:
                 end = borders[-1]
@@ -67,15 +69,15 @@ def coarse_split(text: str, characters: int) -> list[Span]:
     return spans
 
 
-def best_windows(scores: NDArray[np.float64], most: int) -> list[int]:
-    """Positions of the `most` best scores, in reading order; ties go to the earlier window.
+def best_windows(scores: NDArray[np.float64], count: int) -> list[int]:
+    """Return the positions of the best scores in reading order; the earlier window wins a tie.
 
-    Where no window shares a word with the query, they are spread over the text: the beginning is no better guess.
+    If all scores are 0, the positions are spread over the text, since its beginning is no better guess than the rest.
     """
-    if len(scores) > most and not scores.any():
-        return [round(place * (len(scores) - 1) / max(most - 1, 1)) for place in range(most)]
-    chosen = np.argsort(-scores, kind="stable")[:most]
-    return sorted(int(position) for position in chosen)
+    if len(scores) > count and not scores.any():
+        return [round(place * (len(scores) - 1) / max(count - 1, 1)) for place in range(count)]
+    best = np.argsort(-scores, kind="stable")[:count]
+    return sorted(int(position) for position in best)
 
 
 def _borders(pattern: re.Pattern[str], text: str, starts: Sequence[int]) -> list[int]:

@@ -1,4 +1,4 @@
-"""Words of a text, for everything lexical: BM25, similarity of memories, features."""
+"""Words of a text, as BM25, similarity measures and features see them."""
 
 from __future__ import annotations
 
@@ -7,8 +7,12 @@ import unicodedata
 from functools import lru_cache
 
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)?")
-# Scripts without spaces between words: each character counts as one.
+# Scripts that put no spaces between words: each character counts as a word.
 _UNSPACED = re.compile("[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
+_VOWEL = re.compile("[aeiouy]")
+# Request texts end up in the cache, so it must stay small: at most about 8 MB, whatever the words.
+_CACHED_WORDS = 16_384
+_MAX_CACHED_LENGTH = 32
 
 STOPWORDS = frozenset(
     "a about after all also am an and any are as at be been being but by can could did do does doing for from had has "
@@ -19,32 +23,27 @@ STOPWORDS = frozenset(
 
 
 def words(text: str) -> list[str]:
-    """Lower-case words, in order; of Chinese and Japanese, characters."""
+    """Return the lower-case words of a text, in order; for Chinese and Japanese, the characters."""
     if text.isascii():
         return _WORD.findall(text.lower())
     text = unicodedata.normalize("NFC", text)
     if _UNSPACED.search(text):
         text = _UNSPACED.sub(r" \g<0> ", text)
-    return _marked_word().findall(unicodedata.normalize("NFC", text.lower()))
-
-
-@lru_cache(maxsize=1)
-def _marked_word() -> re.Pattern[str]:
-    """A word whose letters may bear marks, as vowels of Hindi and Thai are: to Python these are no letters."""
-    marks = "".join(chr(c) for c in range(0x300, 0x10000) if unicodedata.category(chr(c))[0] == "M")
-    letters = rf"[^\W_](?:[^\W_]|[{marks}\u200c\u200d])*"
-    return re.compile(rf"{letters}(?:['’]{letters})?")
+    return _word_with_marks().findall(unicodedata.normalize("NFC", text.lower()))
 
 
 def terms(text: str) -> list[str]:
-    """Stemmed words without stopwords, in order. A text of stopwords alone keeps them."""
-    found = words(text)
-    return [stem(word) for word in found if word not in STOPWORDS] or [stem(word) for word in found]
+    """Return the stems of a text's words, in order and without stopwords. A text of stopwords alone keeps them."""
+    tokens = words(text)
+    return [stem(word) for word in tokens if word not in STOPWORDS] or [stem(word) for word in tokens]
 
 
-@lru_cache(maxsize=200_000)
 def stem(word: str) -> str:
-    """A light English stemmer: plurals, -ing, -ed, -ly and a final e or y, never below three letters."""
+    """Remove plural, -ing, -ed, -ly and a final e or y from an English word; at least three letters remain."""
+    return _cached_stem(word) if len(word) <= _MAX_CACHED_LENGTH else _stem(word)
+
+
+def _stem(word: str) -> str:
     word = word.removesuffix("'s").removesuffix("’s")
     if len(word) > 4 and word.endswith("ies"):
         word = word[:-3] + "y"
@@ -54,7 +53,7 @@ def stem(word: str) -> str:
         word = word[:-1]
     for ending in ("ing", "ed", "ly"):
         base = word.removesuffix(ending)
-        if base != word and len(base) >= 3 and re.search("[aeiouy]", base):
+        if base != word and len(base) >= 3 and _VOWEL.search(base):
             word = base[:-1] if ending != "ly" and base[-1] == base[-2] and base[-1] not in "lsz" else base
             break
     if len(word) > 3 and word.endswith("e"):
@@ -62,3 +61,14 @@ def stem(word: str) -> str:
     if len(word) > 3 and word.endswith("y"):
         word = word[:-1] + "i"
     return word
+
+
+_cached_stem = lru_cache(maxsize=_CACHED_WORDS)(_stem)
+
+
+@lru_cache(maxsize=1)
+def _word_with_marks() -> re.Pattern[str]:
+    """Return the pattern of a word with combining marks, such as Hindi and Thai vowels, which `\\w` does not match."""
+    marks = "".join(chr(c) for c in range(0x300, 0x10000) if unicodedata.category(chr(c))[0] == "M")
+    letters = rf"[^\W_](?:[^\W_]|[{marks}\u200c\u200d])*"
+    return re.compile(rf"{letters}(?:['’]{letters})?")
