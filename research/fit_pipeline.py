@@ -30,7 +30,7 @@ from mnemorank.evaluation.baselines import Question
 from mnemorank.evaluation.metrics import Judged, expected_calibration_error, measure, neutral_order, reliability
 from mnemorank.memory.moment import Moment
 from mnemorank.model.model import Scored
-from mnemorank.ranking.calibration import fit_platt, model_odds
+from mnemorank.artifact.calibration import fit_platt, model_odds
 
 THRESHOLDS = (0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5)
 PAIRS_PER_SET = 4000

@@ -16,6 +16,7 @@ import numpy as np
 from mnemorank._internal.arrays import sigmoid
 from mnemorank._internal.deadline import Deadline
 from mnemorank._internal.validation import check_number
+from mnemorank.artifact.calibration import model_odds
 from mnemorank.artifact.manifest import Manifest
 from mnemorank.artifact.templates import templates
 from mnemorank.errors import InputError, ScorerError
@@ -23,7 +24,6 @@ from mnemorank.memory.memory import Memory, MemoryLike, OnError, as_pool, read_m
 from mnemorank.memory.moment import When
 from mnemorank.model.model import Model, Scored, Scoring, score_by_the_end
 from mnemorank.options import Options
-from mnemorank.ranking.calibration import model_odds
 from mnemorank.ranking.first_stage import FirstStageRanking
 from mnemorank.ranking.pipeline import Pipeline
 from mnemorank.ranking.stage import Times

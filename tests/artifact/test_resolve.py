@@ -1,11 +1,13 @@
 import json
 import shutil
+import sys
+from pathlib import Path
 
 import pytest
 
-from mnemorank import ArtifactError, Model
+from mnemorank import ArtifactError, MissingExtraError, Model, Reranker
 from mnemorank.artifact.manifest import Calibration, Manifest, read_manifest, write_manifest
-from mnemorank.artifact.resolve import bundled_models, load_artifact
+from mnemorank.artifact.resolve import bundled_models, load_artifact, resolve
 
 FILES = ["model.onnx", "tokenizer.json", "config.json"]
 
@@ -100,21 +102,95 @@ def test_a_corrupt_tokenizer_is_an_artifact_error(artifact):
         Model.load(artifact)
 
 
-def test_unknown_names_say_what_there_is(tmp_path):
-    with pytest.raises(ArtifactError, match=r"mini.*hf:org/name"):
+def test_an_unknown_name_lists_what_is_accepted(tmp_path):
+    with pytest.raises(ArtifactError, match=r"mini.*org/name"):
         load_artifact("nope")
-    with pytest.raises(ArtifactError, match="not a model folder"):
+    with pytest.raises(ArtifactError, match=r"config\.json"):
         load_artifact(tmp_path)
     (tmp_path / "file").touch()
     with pytest.raises(ArtifactError, match="folder"):
         load_artifact(tmp_path / "file")
 
 
-def test_the_hub_out_of_reach_is_an_artifact_error(monkeypatch, tmp_path):
+@pytest.fixture
+def hub(monkeypatch, tiny_onnx):
+    """A stand-in for the Hub that serves one model and records what is asked of it."""
+    downloads = []
+
+    def snapshot_download(repository, *, revision, allow_patterns):
+        downloads.append((repository, revision))
+        return str(tiny_onnx)
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", snapshot_download)
+    return downloads
+
+
+@pytest.mark.parametrize(
+    ("name", "download"),
+    [
+        ("cross-encoder/ms-marco-MiniLM-L6-v2", ("cross-encoder/ms-marco-MiniLM-L6-v2", None)),
+        ("hf:cross-encoder/ms-marco-MiniLM-L6-v2", ("cross-encoder/ms-marco-MiniLM-L6-v2", None)),
+        ("BAAI/bge-reranker-v2-m3@main", ("BAAI/bge-reranker-v2-m3", "main")),
+        ("hf:BAAI/bge-reranker-v2-m3@refs/pr/3", ("BAAI/bge-reranker-v2-m3", "refs/pr/3")),
+    ],
+)
+def test_a_hub_id_is_downloaded_with_or_without_the_prefix(hub, tiny_onnx, name, download):
+    assert load_artifact(name).path == tiny_onnx
+    assert hub == [download]
+
+
+def test_a_reranker_takes_a_bare_hub_id(hub):
+    with Reranker("org/overlap") as reranker:
+        assert reranker.rerank("ruby", ["cat", "ruby"])[0].index == 1
+    assert hub == [("org/overlap", None)] * len(hub)
+
+
+def test_local_folders_and_bundled_models_win_over_the_hub(hub, tiny_onnx, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(tiny_onnx, tmp_path / "org" / "name")
+    assert resolve("org/name").resolve() == tmp_path / "org" / "name"
+    (tmp_path / "mini").mkdir()
+    assert resolve("mini").resolve() != tmp_path / "mini"
+    assert hub == []
+    resolve("hf:org/name")
+    assert hub == [("org/name", None)]
+
+
+@pytest.mark.parametrize("name", ["./org/name", "../org/name", "/org/name", "~/org", "a/b/c", "org/", "name", "-a/b"])
+def test_paths_are_not_taken_for_hub_ids(hub, name):
+    with pytest.raises(ArtifactError):
+        resolve(name)
+    assert hub == []
+
+
+def test_a_path_object_is_never_downloaded(hub):
+    with pytest.raises(ArtifactError):
+        resolve(Path("org/name"))
+    assert hub == []
+
+
+@pytest.mark.parametrize("name", ["hf:nobody/nothing", "nobody/nothing"])
+def test_a_failed_download_is_an_artifact_error(monkeypatch, tmp_path, name):
+    def snapshot_download(*_, **__):
+        raise ConnectionError("no network")
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", snapshot_download)
+    with pytest.raises(ArtifactError, match=f"^{name}: .*Hub.*no network"):
+        load_artifact(name)
+
+
+def test_an_unreachable_hub_is_an_artifact_error(monkeypatch, tmp_path):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setenv("HF_HOME", str(tmp_path))
     with pytest.raises(ArtifactError, match="hf:nobody/nothing"):
         load_artifact("hf:nobody/nothing")
+
+
+@pytest.mark.parametrize("name", ["hf:org/name", "org/name"])
+def test_without_huggingface_hub_the_error_names_the_extra(monkeypatch, name):
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)  # importing it fails
+    with pytest.raises(MissingExtraError, match=r"mnemorank\[hub\]"):
+        load_artifact(name)
 
 
 def test_the_bundled_model_is_whole():

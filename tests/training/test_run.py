@@ -105,7 +105,7 @@ def test_scores_are_calibrated_on_dev(trained, dev_lists):
     outcome, _ = trained
     labels = np.array([label for e in read_lists(dev_lists) for label in e.labels])
     from mnemorank._internal.arrays import sigmoid
-    from mnemorank.ranking.calibration import log_odds
+    from mnemorank.artifact.calibration import log_odds
 
     raw = scores_of(Model.load(outcome.output, probe=False), dev_lists)
     relevance = sigmoid(log_odds(raw, "logit", outcome.manifest.calibration))

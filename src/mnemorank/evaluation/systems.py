@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from mnemorank._internal.arrays import sigmoid
+from mnemorank.artifact.calibration import model_odds
 from mnemorank.artifact.resolve import Artifact, load_artifact
 from mnemorank.errors import ScorerError
 from mnemorank.evaluation.baselines import Answer, Contestant, Question, baselines
@@ -17,7 +18,6 @@ from mnemorank.evaluation.bi_encoder import PREFIX, BiEncoder, is_bi_encoder
 from mnemorank.evaluation.files import digest_of_code, digest_of_folder
 from mnemorank.model.model import Model, score_by_the_end
 from mnemorank.options import Options
-from mnemorank.ranking.calibration import model_odds
 from mnemorank.reranker import Reranker
 
 # What answers behind an address may change from day to day: a contestant with this fingerprint is not cached.

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from mnemorank.artifact.calibration import model_odds
 from mnemorank.errors import MnemorankError, ProbeWarning
 from mnemorank.memory.memory import Memory
-from mnemorank.ranking.calibration import model_odds
 
 if TYPE_CHECKING:
     from mnemorank.model.model import Scoring

@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 
 from mnemorank._internal.arrays import Floats, log_sigmoid, sigmoid
+from mnemorank.artifact.calibration import model_odds
 from mnemorank.artifact.manifest import Manifest
 from mnemorank.errors import MnemorankError
 from mnemorank.memory.memory import Memory
 from mnemorank.model.model import Scored, Scoring
 from mnemorank.options import Options
-from mnemorank.ranking.calibration import model_odds
 from mnemorank.ranking.factors import factors
 from mnemorank.ranking.first_stage import FirstStageRanking
 from mnemorank.ranking.selection import memory_similarity, mmr, newer_first_among_ties, replace_one, within_budget

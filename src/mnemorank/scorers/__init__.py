@@ -6,9 +6,11 @@ from importlib import import_module
 from inspect import signature
 from typing import Any
 
-from mnemorank.artifact.resolve import Artifact
+from mnemorank.artifact.resolve import Artifact, register_scheme
 from mnemorank.errors import InputError, MissingExtraError
 from mnemorank.scorers.protocol import Passage, Scorer
+from mnemorank.scorers.remote.address import remote_manifest
+from mnemorank.scorers.remote.dialects import dialects
 
 __all__ = ["Passage", "Scorer", "open_scorer"]
 
@@ -20,6 +22,9 @@ _SCORERS = {
     "yes-no": ("mnemorank.scorers.torch.causal_lm", "YesNoScorer"),
     "remote": ("mnemorank.scorers.remote.scorer", "RemoteScorer"),
 }
+
+for _dialect in dialects:
+    register_scheme(_dialect, remote_manifest)
 
 
 def open_scorer(artifact: Artifact, **options: Any) -> Scorer:

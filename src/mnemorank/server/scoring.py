@@ -11,9 +11,9 @@ import numpy as np
 from fastapi import Request
 
 from mnemorank._internal.arrays import logit, sigmoid
+from mnemorank.artifact.calibration import model_odds
 from mnemorank.memory.memory import Memory
 from mnemorank.model.model import Model
-from mnemorank.ranking.calibration import model_odds
 from mnemorank.server.engine import Answer, Engine
 from mnemorank.server.punctual import punctual
 from mnemorank.server.requests import check_documents, check_instruction, check_query

@@ -12,12 +12,12 @@ import torch
 
 from mnemorank._internal.arrays import Floats
 from mnemorank._internal.deadline import Deadline
+from mnemorank.artifact.calibration import fit_platt
 from mnemorank.artifact.manifest import Calibration, Manifest
 from mnemorank.data.examples import Example
 from mnemorank.evaluation.metrics import Judged, measure, neutral_order
 from mnemorank.evaluation.significance import Comparison, Interval, compare, interval
 from mnemorank.model.model import Model
-from mnemorank.ranking.calibration import fit_platt
 from mnemorank.scorers.encoding import InputWriter
 from mnemorank.scorers.protocol import Pair, PairwiseBase, Scores
 from mnemorank.text.bm25 import bm25

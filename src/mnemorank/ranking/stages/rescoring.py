@@ -13,10 +13,10 @@ from itertools import islice
 import numpy as np
 
 from mnemorank._internal.arrays import Floats
+from mnemorank.artifact.calibration import model_odds
 from mnemorank.errors import MnemorankError
 from mnemorank.memory.memory import Memory
 from mnemorank.model.model import Scored
-from mnemorank.ranking.calibration import model_odds
 from mnemorank.ranking.stage import RankingContext
 from mnemorank.text.bm25 import bm25
 from mnemorank.text.sentences import excerpts

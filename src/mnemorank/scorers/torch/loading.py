@@ -44,7 +44,12 @@ def load_network(auto_class: Any, folder: Path, device: torch.device, dtype: tor
     try:
         with _quiet():
             network, info = auto_class.from_pretrained(
-                folder, dtype=dtype, local_files_only=True, output_loading_info=True, **settings
+                folder,
+                dtype=dtype,
+                local_files_only=True,
+                use_safetensors=True,  # pickled weights can run code
+                output_loading_info=True,
+                **settings,
             )
             network = network.to(device).eval()
     except Exception as error:  # transformers raises OSError, ValueError, RuntimeError, SafetensorError, …

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mnemorank._internal.arrays import logit, sigmoid
+from mnemorank.artifact.calibration import fit_platt, log_odds
 from mnemorank.artifact.manifest import Calibration
-from mnemorank.ranking.calibration import fit_platt, log_odds
 
 finite = st.floats(-1e3, 1e3)
 
