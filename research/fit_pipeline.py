@@ -24,13 +24,13 @@ from numpy.typing import NDArray
 from mnemorank import Memory, Model, Options, Reranker
 from mnemorank._internal.arrays import Floats, sigmoid
 from mnemorank._internal.deadline import Deadline
+from mnemorank.artifact.calibration import fit_platt, model_odds
 from mnemorank.artifact.manifest import Calibration, Manifest
 from mnemorank.data.benchmarks import loaders
 from mnemorank.evaluation.baselines import Question
 from mnemorank.evaluation.metrics import Judged, expected_calibration_error, measure, neutral_order, reliability
 from mnemorank.memory.moment import Moment
 from mnemorank.model.model import Scored
-from mnemorank.artifact.calibration import fit_platt, model_odds
 
 THRESHOLDS = (0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5)
 PAIRS_PER_SET = 4000

@@ -306,7 +306,14 @@ def test_the_key_is_never_shown(monkeypatch, caplog):
             scores_of(reranker.model)
         assert server.script.requests[0]["headers"]["Authorization"] == f"Bearer {KEY}"
     scorer = reranker.model.scorer
-    shown += [str(error.value), repr(error.value), str(ranking.degraded), repr(ranking), repr(reranker.model), repr(scorer)]
+    shown += [
+        str(error.value),
+        repr(error.value),
+        str(ranking.degraded),
+        repr(ranking),
+        repr(reranker.model),
+        repr(scorer),
+    ]
     shown += [repr(scorer._address), repr(vars(scorer)), repr(vars(scorer._client)), reranker.model.manifest.to_json()]
     shown += [record.getMessage() for record in caplog.records] + [caplog.text]
     assert not [text for text in shown if KEY in text]
