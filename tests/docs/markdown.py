@@ -85,7 +85,9 @@ def read_commands(block: Block) -> Iterator[Command]:
         text = lines[first][2:]
         number += 1
         while (arguments := _split(text)) is None:
-            text = text.removesuffix("\\") + "\n" + lines[number] if not text.endswith("\\") else text[:-1] + lines[number]
+            text = (
+                text.removesuffix("\\") + "\n" + lines[number] if not text.endswith("\\") else text[:-1] + lines[number]
+            )
             number += 1
         output = number
         while number < len(lines) and not lines[number].startswith("$ "):
