@@ -76,7 +76,7 @@ def test_numbers_and_numpy_dates(value, text):
 
 
 class NaT(datetime):
-    """Like pandas' NaT: a datetime that is not a date and not equal to itself."""
+    """A datetime that does not equal itself, like NaT of pandas."""
 
     __hash__ = None
 

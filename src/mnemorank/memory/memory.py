@@ -87,7 +87,7 @@ class Memory:
         return self.occurred_start or self.occurred_end or self.mentioned_at
 
     @property
-    def begun(self) -> Moment | None:
+    def started_at(self) -> Moment | None:
         """When it became true or was said; None if only its end is known."""
         return self.occurred_start or (self.mentioned_at if self.occurred_end is None else None)
 

@@ -1,4 +1,4 @@
-"""Moment: a date that remembers how precisely it was given."""
+"""Moment: a date with the precision it was given in."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from numbers import Real
+from typing import TypeAlias
 
 from mnemorank.errors import InputError
 
@@ -16,7 +17,7 @@ MONTHS = (
     "July", "August", "September", "October", "November", "December",
 )  # fmt: skip
 
-# From which number on a date counts nano-, micro-, milliseconds or seconds since 1970, and how many make a second.
+# The smallest number that counts nano-, micro-, milliseconds or seconds since 1970, and how many make a second.
 _EPOCHS = ((1e18, 1e9), (1e15, 1e6), (1e11, 1e3), (1e8, 1.0))
 _EPOCH_TEXT = re.compile(r"\d{10}(\d{3})?(\.\d+)?")
 _PATTERN = re.compile(r"(\d{4})(?:([-/])(\d{2})(?:\2(\d{2})(?:[T ](\S.*))?)?)?")
@@ -26,8 +27,8 @@ _PATTERN = re.compile(r"(\d{4})(?:([-/])(\d{2})(?:\2(\d{2})(?:[T ](\S.*))?)?)?")
 class Moment:
     """A year, a month, a day, or a point in time.
 
-    `start` and `end` are its bounds as days since 0001-01-01 in UTC (a moment without a zone counts as UTC), so that
-    `2024` covers the whole year and never pretends to be January 1st.
+    `start` and `end` are its bounds in days since 0001-01-01 in UTC, so that `2024` covers the whole year instead of
+    being January 1st. A time without a time zone is taken as UTC.
     """
 
     year: int
@@ -39,25 +40,25 @@ class Moment:
         try:
             date(self.year, 1 if self.month is None else self.month, 1 if self.day is None else self.day)
         except ValueError as error:
-            raise InputError(f"no such date: {self} ({error})") from None
+            raise InputError(f"expected a valid date, got {self} ({error})") from None
         if (self.month is None and self.day is not None) or (self.day is None and self.time is not None):
-            raise InputError(f"a moment with a finer part needs the coarser ones too: {self}")
+            raise InputError(f"expected a month with a day, and a day with a time, got {self!r}")
 
     @classmethod
     def parse(cls, value: object) -> Moment:
         """Read an ISO 8601 string (`2024`, `2024-03`, `2024-03-05`, `2024-03-05T10:00+01:00`), a date or a number.
 
-        Midnight without a zone is how many stores write a plain day, and is read as that day. A number up to 9999 is a
-        year, one from 1e8 on seconds since 1970 in UTC, from 1e11 on milliseconds (1e15 micro-, 1e18 nanoseconds).
+        Midnight without a time zone is read as a day, since many stores write days that way. A number up to 9999 is a
+        year; one from 1e8 is seconds since 1970 in UTC, from 1e11 milliseconds, from 1e15 micro- and from 1e18
+        nanoseconds.
         """
         match value:
             case Moment():
                 return value
-            case datetime() if value == value:  # pandas' NaT is a datetime too, and no date
-                # A zone by name (ZoneInfo) gives its offset only with the date.
-                offset = value.utcoffset()
-                at = value.time() if offset is None else value.time().replace(tzinfo=timezone(offset))
-                return cls(value.year, value.month, value.day, _unless_plain_midnight(at))
+            case datetime() if value == value:  # excludes pandas' NaT, which is a datetime
+                offset = value.utcoffset()  # of a named zone (ZoneInfo), only known together with the date
+                clock = value.time() if offset is None else value.time().replace(tzinfo=timezone(offset))
+                return cls(value.year, value.month, value.day, _unless_midnight(clock))
             case date() if value == value:
                 return cls(value.year, value.month, value.day)
             case bool():
@@ -66,11 +67,9 @@ class Moment:
                 return cls._parse_number(value)
             case str():
                 return cls._parse_text(value.strip())
-            case _ if type(value).__name__ == "datetime64":  # numpy's, which writes itself as precisely as it is
+            case _ if type(value).__name__ == "datetime64":  # numpy's, whose text has its precision
                 return cls._parse_text(str(value))
-        raise InputError(
-            f"not a date: {_shown(value)}; expected ISO 8601 such as 2024, 2024-03 or 2024-03-05T10:00:00Z"
-        )
+        raise _not_a_date(value)
 
     @classmethod
     def _parse_number(cls, value: Real | Decimal) -> Moment:
@@ -78,40 +77,38 @@ class Moment:
             number = float(value)
             if 1 <= number <= 9999 and number.is_integer():
                 return cls(int(number))
-            unit = next(unit for least, unit in _EPOCHS if number >= least)
+            unit = next(unit for smallest, unit in _EPOCHS if number >= smallest)
             return cls.parse(datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=round(number / unit * 1e6)))
         except (StopIteration, OverflowError):
             raise InputError(
-                f"not a date: {_shown(value)}; expected ISO 8601 as text, a year, or seconds or milliseconds since 1970"
+                f"expected an ISO 8601 string, a year, or seconds or milliseconds since 1970, got {_shorten(value)}"
             ) from None
 
     @classmethod
     def _parse_text(cls, text: str) -> Moment:
         if _EPOCH_TEXT.fullmatch(text):
             return cls._parse_number(Decimal(text))
-        found = _PATTERN.fullmatch(text)
-        if not found:
-            raise InputError(
-                f"not a date: {_shown(text)}; expected ISO 8601 such as 2024, 2024-03 or 2024-03-05T10:00:00Z"
-            )
-        year, _, month, day, clock = found.groups()
-        at = None
-        if clock is not None:
+        match = _PATTERN.fullmatch(text)
+        if not match:
+            raise _not_a_date(text)
+        year, _, month, day, clock_text = match.groups()
+        clock = None
+        if clock_text is not None:
             try:
-                at = _unless_plain_midnight(time.fromisoformat(clock.strip()))
+                clock = _unless_midnight(time.fromisoformat(clock_text.strip()))
             except ValueError:
-                raise InputError(f"not a time of day: {_shown(clock)} in {_shown(text)}") from None
-        return cls(int(year), int(month) if month else None, int(day) if day else None, at)
+                raise InputError(f"expected a time such as 10:00:00Z after the date, got {_shorten(text)}") from None
+        return cls(int(year), int(month) if month else None, int(day) if day else None, clock)
 
     @property
     def start(self) -> float:
-        """First instant, in days."""
+        """The first instant, in days."""
         days = float(date(self.year, self.month or 1, self.day or 1).toordinal())
         return days + _fraction_of_day(self.time) if self.time else days
 
     @property
     def end(self) -> float:
-        """Last instant (exclusive), in days; equal to `start` for a point in time."""
+        """The instant after the last, in days; equal to `start` for a point in time."""
         if self.time:
             return self.start
         if self.month is None:
@@ -124,11 +121,11 @@ class Moment:
         return (self.start + self.end) / 2
 
     def is_before(self, other: Moment) -> bool:
-        """True only where the two do not overlap: 2024 is not before 2024-03."""
+        """Return whether this ends before the other begins: 2024 is not before 2024-03."""
         return self.end <= other.start and self.start < other.start
 
     def words(self) -> str:
-        """`March 05, 2024 (2024-03-05)`, `March 2024 (2024-03)` or `2024 (2024)`."""
+        """Return `March 05, 2024 (2024-03-05)`, `March 2024 (2024-03)` or `2024 (2024)`."""
         if self.month is None:
             return f"{self.year:04d} ({self.year:04d})"
         name = MONTHS[self.month - 1]
@@ -141,25 +138,29 @@ class Moment:
         return "-".join(parts) + (f"T{self.time.isoformat()}" if self.time else "")
 
 
-# What a date may be given as: a Moment, ISO 8601 text, a date or datetime, a year or a Unix time.
-When = Moment | str | date | datetime | int | float
+When: TypeAlias = Moment | str | date | datetime | int | float
+"""What `Moment.parse` accepts: a Moment, an ISO 8601 string, a date or datetime, a year or a Unix time."""
 
 
 def now() -> Moment:
-    """The present, to the second."""
+    """Return the current time, to the second."""
     return Moment.parse(datetime.now().astimezone().replace(microsecond=0))
 
 
-def _unless_plain_midnight(at: time) -> time | None:
-    return None if at == time(0) and at.tzinfo is None else at
+def _unless_midnight(clock: time) -> time | None:
+    return None if clock == time(0) and clock.tzinfo is None else clock
 
 
-def _fraction_of_day(at: time) -> float:
-    seconds = at.hour * 3600 + at.minute * 60 + at.second + at.microsecond / 1e6
-    offset = at.utcoffset() or timedelta()
+def _fraction_of_day(clock: time) -> float:
+    seconds = clock.hour * 3600 + clock.minute * 60 + clock.second + clock.microsecond / 1e6
+    offset = clock.utcoffset() or timedelta()
     return (seconds - offset.total_seconds()) / 86400
 
 
-def _shown(value: object) -> str:
+def _not_a_date(value: object) -> InputError:
+    return InputError(f"expected an ISO 8601 date such as 2024, 2024-03 or 2024-03-05T10:00:00Z, got {_shorten(value)}")
+
+
+def _shorten(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "…'"

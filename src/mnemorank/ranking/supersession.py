@@ -61,7 +61,7 @@ def asks_for_the_past(query: str) -> bool:
 
 def not_begun(memories: Sequence[Memory], as_of: Moment | None) -> frozenset[int]:
     """Positions of the memories that began after the asked date; none where none is asked."""
-    return frozenset(i for i, m in enumerate(memories) if as_of and m.begun and as_of.is_before(m.begun))
+    return frozenset(i for i, m in enumerate(memories) if as_of and m.started_at and as_of.is_before(m.started_at))
 
 
 def find_superseded(
@@ -98,7 +98,7 @@ def find_superseded(
     }
     pairs = named | guessed
     successors: dict[int, list[int]] = defaultdict(list)
-    for older, newer in sorted(pairs, key=lambda pair: -(memories[pair[1]].begun or _NEVER).start):
+    for older, newer in sorted(pairs, key=lambda pair: -(memories[pair[1]].started_at or _NEVER).start):
         successors[older].append(newer)
     newest = _without_circles({older: found[0] for older, found in successors.items()})
     because = {older: pairs[older, newer] for older, newer in newest.items()}
@@ -204,7 +204,7 @@ def _matching_pairs(
             bags[i] = Counter(terms(memory.text[:2000]))
     pairs: list[tuple[int, int, StaleReason]] = [(a, b, "similar") for a, b in _alike(memories, bags)]
     for group in keyed.values():
-        newest = sorted(group, key=lambda i: (memories[i].begun or _NEVER).start)[-_MOST_SUCCESSORS:]
+        newest = sorted(group, key=lambda i: (memories[i].started_at or _NEVER).start)[-_MOST_SUCCESSORS:]
         pairs += [(a, b, "key") for b in newest for a in group if a != b]
     ordered = ((a, b, why) if _began_later(memories[b], memories[a]) else (b, a, why) for a, b, why in pairs)
     return {
@@ -216,7 +216,7 @@ def _matching_pairs(
 
 def _began_later(newer: Memory, older: Memory) -> bool:
     """True only where it is certain; what is known by its end alone began at some time before."""
-    return newer.begun is not None and older.date is not None and older.date.is_before(newer.begun)
+    return newer.started_at is not None and older.date is not None and older.date.is_before(newer.started_at)
 
 
 def _outlives(older: Memory, newer: Memory, seen_from: Moment | None) -> bool:
