@@ -4,7 +4,7 @@ import sys
 import mnemorank
 
 
-def test_the_public_names_are_these():
+def test_public_names():
     assert sorted(mnemorank.__all__) == [
         "ArtifactError",
         "ConflictError",
@@ -29,7 +29,7 @@ def test_the_public_names_are_these():
     ]
 
 
-def test_reranking_loads_none_of_the_optional_packages():
+def test_reranking_does_not_import_optional_packages():
     code = (
         "import sys, mnemorank; mnemorank.Reranker().rerank('a', ['b']);"
         "print([m for m in ('torch', 'transformers', 'fastapi', 'sqlalchemy', 'onnx', 'bm25s') if m in sys.modules])"
@@ -38,7 +38,7 @@ def test_reranking_loads_none_of_the_optional_packages():
     assert run.stdout.strip() == "[]"
 
 
-def test_import_alone_does_not_load_the_runtime():
+def test_importing_does_not_load_the_runtime():
     code = "import sys, mnemorank; print('onnxruntime' in sys.modules, 'tokenizers' in sys.modules)"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.split() == ["False", "False"]

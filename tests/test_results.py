@@ -1,4 +1,4 @@
-"""A result as a record."""
+"""Results as dicts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ RESULT = Result(
 )  # fmt: skip
 
 
-def test_to_dict_is_the_servers_record():
+def test_result_to_dict():
     core = {
         "index": 3, "id": "m3", "rank": 0, "relevance": 0.9, "score": 0.8, "raw_score": 2.5, "rank_change": 2,
         "stale": True, "superseded_by": 1, "stale_because": "similar",
@@ -25,7 +25,7 @@ def test_to_dict_is_the_servers_record():
     assert json.loads(json.dumps(RESULT.to_dict())) == core | texts | {"factors": {"model": 0.9}}
 
 
-def test_a_result_has_the_callers_id_and_object():
+def test_results_carry_the_callers_id_and_record():
     records = ({"text": "a"}, SimpleNamespace(text="b", id=7))
     memory = Memory("b", id="7")
     (result,) = Ranking((Result(1, memory, 0, 0.9, 0.8, 2.5, 0),), records=records)
@@ -35,7 +35,7 @@ def test_a_result_has_the_callers_id_and_object():
     assert Ranking((result,), records=records)[0] == result
 
 
-def test_documents_hits_and_pairs_as_dicts():
+def test_as_dicts_of_documents_hits_and_pairs():
     document = SimpleNamespace(page_content="a", metadata={"page": 3}, id=None, type="Document")
     hit = SimpleNamespace(id=7, score=0.5, payload={"text": "b"}, vector=None)
     records = (document, (document, 0.5), ("c", 0.5), hit, Memory("d"))

@@ -16,7 +16,7 @@ def dated(start, end=None, kind=None):
     return Memory("x", occurred_start=Moment.parse(start), occurred_end=Moment.parse(end) if end else None, type=kind)
 
 
-def test_linear_recency_by_hand():
+def test_linear_recency():
     linear = Options(recency="linear")
     assert recency(dated("2025-01-01T00:00:00Z"), linear, NOW) == pytest.approx(1)
     half_a_year = recency(dated("2024-07-02T12:00:00Z"), linear, NOW)
@@ -30,17 +30,17 @@ def test_exponential_recency_halves_in_ninety_days():
     assert recency(dated("2024-10-03T00:00:00Z"), fusion, NOW) == pytest.approx(0.5)
 
 
-def test_a_year_is_not_its_first_of_january():
-    """R0's fault: the year 2024, read as January 1st, looked older than 2024-02-01 and turned a right order around."""
+def test_a_year_counts_by_its_middle():
+    """A fault of the Hindsight reranker: the year 2024, read as January 1st, looked older than 2024-02-01 and turned a right order around."""
     linear = Options(recency="linear")
     assert recency(dated("2024"), linear, NOW) > recency(dated("2024-02-01"), linear, NOW)
 
 
-def test_a_date_in_the_future_is_as_recent_as_now():
+def test_future_dates_are_as_recent_as_now():
     assert recency(dated("2031"), Options(recency="linear"), NOW) == 1
 
 
-def test_what_lies_in_the_range_is_never_lowered():
+def test_memories_inside_the_range_are_never_lowered():
     asked = Moment(2024, 3, 1), Moment(2024, 3, 30)
     assert temporal(dated("2024-03-20T00:00:00Z", "2024-03-20T00:00:00Z"), asked, NOW) == pytest.approx(1 - 2 / 15)
     assert temporal(dated("2024-03-01T00:00:00Z", "2024-03-01T00:00:00Z"), asked, NOW) == pytest.approx(0.5)
@@ -50,7 +50,7 @@ def test_what_lies_in_the_range_is_never_lowered():
     assert temporal(Memory("x"), asked, NOW) == 0.5
 
 
-def test_a_state_that_holds_through_the_range_is_in_its_middle():
+def test_ongoing_states_count_as_inside_the_range():
     asked = Moment(2024, 3), Moment(2024, 3)
     assert temporal(dated("2020", "2024-12-31"), asked, NOW) == 1
     assert temporal(dated("2020", kind="world"), asked, NOW) == 1
@@ -73,21 +73,21 @@ def test_factors_are_neutral_without_data():
     assert {name: float(value[0]) for name, value in values.items()} == {"proof": 1, "trust": 1}
 
 
-def test_trust_and_recency_multiply_as_r0_does():
+def test_trust_and_recency_multiply_as_in_the_hindsight_reranker():
     memory = Memory("x", trust=1.0, occurred_start=Moment.parse("2025-01-01T00:00:00Z"))
     values = factors([memory], Options(recency="linear"), NOW, None)
     assert values["trust"][0] == pytest.approx(1.1)
     assert values["recency"][0] == pytest.approx(1.1)
 
 
-def test_standardize_by_hand():
+def test_standardize():
     np.testing.assert_allclose(standardize(np.array([1.0, 2.0, 3.0])), [-1.224745, 0, 1.224745], atol=1e-6)
     np.testing.assert_allclose(standardize(np.array([1.0, 50.0, 3.0]), "rank"), [-1.224745, 1.224745, 0], atol=1e-6)
     assert list(standardize(np.array([5.0, 5.0]))) == [0, 0]
     assert list(standardize(np.array([np.nan, 5.0]))) == [0, 0]
 
 
-def test_a_missing_score_is_worth_nothing():
+def test_a_missing_score_adds_no_evidence():
     worth = evidence(np.array([np.nan, 1.0, 3.0]), 0.5)
     assert worth[0] == 0
     assert worth[1] < 0 < worth[2]
@@ -99,7 +99,7 @@ def test_a_small_pool_says_less():
     np.testing.assert_allclose(evidence(full, 0.5), [-0.5] * 10 + [0.5] * 10)
 
 
-def test_words_say_less_about_a_long_query():
+def test_bm25_trust_falls_with_query_length():
     assert bm25_trust("where does Ana live now", 8) == bm25_trust("", 8) == 1
     long = " ".join(f"term{n}" for n in range(32))
     assert bm25_trust(" ".join(long.split()[:8]), 8) == 1

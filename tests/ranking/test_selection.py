@@ -14,18 +14,18 @@ def test_ties_go_to_the_newer():
     assert newer_first_among_ties([0, 1, 2], scores, pool, 0.0) == [0, 1, 2]
 
 
-def test_a_run_of_ties_is_measured_from_its_best():
+def test_ties_are_measured_from_the_best():
     pool = [Memory(str(i), occurred_start=Moment(2000 + i)) for i in range(3)]
     scores = np.array([0.800, 0.795, 0.789])
     assert newer_first_among_ties([0, 1, 2], scores, pool, 0.01) == [1, 0, 2]
 
 
-def test_overlapping_dates_are_no_reason_to_swap():
+def test_overlapping_dates_do_not_reorder_ties():
     pool = [Memory("a", occurred_start=Moment(2024, 3)), Memory("b", occurred_start=Moment(2024))]
     assert newer_first_among_ties([0, 1], np.array([0.5, 0.5]), pool, 0.01) == [0, 1]
 
 
-def test_what_has_no_date_does_not_part_those_that_have():
+def test_undated_memories_keep_their_place_in_ties():
     pool = [Memory("a", occurred_start="2024-01-05"), Memory("b"), Memory("c", occurred_start="2024-06-05")]
     assert newer_first_among_ties([0, 1, 2], np.full(3, 0.5), pool, 0.01) == [2, 1, 0]
     pool[1] = Memory("b", occurred_start="2024")
@@ -36,7 +36,7 @@ DATES = [None, "2023", "2024", "2024-03", "2024-03-04", "2024-03-05", "2024-03-0
 
 
 @given(st.lists(st.sampled_from([*DATES, "2024-06", "2024-06-05"]), max_size=12))
-def test_of_a_tie_nothing_is_before_what_is_certainly_newer(dates):
+def test_certainly_newer_memories_lead_ties(dates):
     pool = [Memory(str(i), occurred_start=date) for i, date in enumerate(dates)]
     order = newer_first_among_ties(range(len(pool)), np.full(len(pool), 0.5), pool, 0.01)
     assert sorted(order) == list(range(len(pool)))
@@ -45,7 +45,7 @@ def test_of_a_tie_nothing_is_before_what_is_certainly_newer(dates):
         assert not any(pool[later].is_newer_than(pool[item]) for later in order[place + 1 :])
 
 
-def test_mmr_by_hand():
+def test_mmr():
     likeness = {(0, 1): 1.0, (0, 2): 0.0, (1, 2): 0.0}
     similarity = lambda a, b: likeness[tuple(sorted((a, b)))]  # noqa: E731
     scores = np.array([0.9, 0.85, 0.5])
@@ -53,19 +53,19 @@ def test_mmr_by_hand():
     assert mmr([0, 1, 2], scores, similarity, 1.0, 3) == [0, 1, 2]
 
 
-def test_similarity_is_r0s_mix():
+def test_similarity_mixes_words_and_entities():
     pool = [Memory("cat mat", entities=("A",)), Memory("cat mat", entities=("B",)), Memory("cat mat")]
     similarity = memory_similarity(pool)
     assert similarity(0, 1) == pytest.approx(0.6)
     assert similarity(0, 2) == pytest.approx(1.0)
 
 
-def test_budget_stops_before_it_is_exceeded_but_keeps_one():
+def test_the_budget_keeps_at_least_one():
     assert within_budget([2, 0, 1], dict.fromkeys(range(3), 5), 10) == [2, 0]
     assert within_budget([0, 1], {0: 50, 1: 1}, 10) == [0]
 
 
-def test_replacement_swaps_one_and_only_for_a_clear_win():
+def test_replacement_needs_a_clear_win():
     scores = np.array([0.6, 0.2, 0.9, 0.1])
     assert replace_one([2, 0, 1, 3], [0, 1, 2, 3], scores, 2, 0.3) == [0, 2, 1, 3]
     assert replace_one([2, 0, 1, 3], [0, 1, 2, 3], np.array([0.65, 0.7, 0.9, 0.1]), 2, 0.3) == [0, 1, 2, 3]

@@ -24,7 +24,7 @@ def test_the_newer_state_replaces_the_older():
     assert find_superseded([NEW, OLD]).stale == {1: 0}
 
 
-def test_no_key_is_shared_by_those_that_have_none():
+def test_missing_keys_do_not_match():
     missing = float("nan")
     pool = [
         fact("The wifi password is hunter2", "2022", metadata={"key": missing}),
@@ -33,12 +33,12 @@ def test_no_key_is_shared_by_those_that_have_none():
     assert not find_superseded(pool).stale
 
 
-def test_words_of_other_scripts_are_whole():
+def test_similarity_in_other_scripts():
     daughter, house = "मेरी बेटी का नाम मीना है", "मेरे मकान का नंबर नौ है"
     assert not find_superseded([fact(daughter, "2023"), fact(house, "2024")]).stale
 
 
-def test_what_is_known_by_its_end_is_not_newer_than_what_began_before_it():
+def test_a_memory_with_only_an_end_date_is_not_newer():
     ended = Memory("Ruby works at Zenith", occurred_end="2024-05", metadata={"key": "job"})
     current = Memory("Ruby works at Aurora", occurred_start="2024-03", metadata={"key": "job"})
     assert not find_superseded([ended, current]).stale
@@ -48,13 +48,13 @@ def test_what_is_known_by_its_end_is_not_newer_than_what_began_before_it():
     assert not_begun([current], Moment(2021)) == {0}
 
 
-def test_what_began_at_the_very_moment_has_begun():
+def test_a_memory_starting_at_as_of_has_begun():
     at = Moment.parse("2024-03-05T10:00:00Z")
     assert not not_begun([Memory("x", occurred_start=at)], at)
 
 
 @pytest.mark.parametrize("more", [{}, {"key": "home"}])
-def test_what_is_stated_is_not_gainsaid_by_dates(more):
+def test_stated_supersession_overrides_dates(more):
     correction = fact("Ruby lives in Lisbon, Portugal", "2023-01", id="A", metadata={"supersedes": "B", **more})
     withdrawn = fact("Ruby lives in Porto, Portugal", "2023-03", id="B", metadata=more)
     found = find_superseded([correction, withdrawn])
@@ -62,7 +62,7 @@ def test_what_is_stated_is_not_gainsaid_by_dates(more):
     assert found.because == {1: "stated"}
 
 
-def test_a_stated_successor_stands_whatever_is_like_it():
+def test_stated_supersession_overrides_similarity():
     old = fact("Ruby lives in Porto", "2020", id="1", metadata={"superseded_by": "9"})
     found = find_superseded([old, fact("Ruby lives in Braga", "2024", id="5"), Memory("Ruby left Porto", id="9")])
     assert found.stale == {0: 2}
@@ -74,7 +74,7 @@ def test_every_copy_of_a_replaced_memory_is_stale():
     assert find_superseded([*copies, Memory("She moved", id="2", metadata={"supersedes": "1"})]).stale == {0: 2, 1: 2}
 
 
-def test_other_people_other_contexts_and_events_replace_nothing():
+def test_other_people_contexts_and_events_do_not_supersede():
     other = fact("Tom works as an engineer at Aurora", "2024-03", entities=("Tom",))
     assert not find_superseded([other, OLD]).stale
     elsewhere = fact(NEW.text, "2024-03", context="Novel")
@@ -83,13 +83,13 @@ def test_other_people_other_contexts_and_events_replace_nothing():
     assert not find_superseded([event, OLD]).stale
 
 
-def test_short_facts_need_little_in_common():
+def test_short_facts_need_few_shared_words():
     assert find_superseded(
         [fact("Ruby works at Zenith.", "2021-05"), fact("Ruby works at Aurora Labs.", "2024-03-05")]
     ).stale == {0: 1}
 
 
-def test_facts_with_only_a_date_of_noting_replace_each_other_and_turns_do_not():
+def test_facts_with_created_at_supersede_but_chat_turns_do_not():
     noted = [{"memory": "User lives in Lisbon", "created_at": "2022-01-05"}]
     noted += [{"memory": "User lives in Porto", "created_at": "2024-06-01"}]
     assert find_superseded([Memory.of(record) for record in noted]).stale == {0: 1}
@@ -98,11 +98,11 @@ def test_facts_with_only_a_date_of_noting_replace_each_other_and_turns_do_not():
     assert not find_superseded([Memory.of(record) for record in sessions]).stale
 
 
-def test_overlapping_coarse_dates_decide_nothing():
+def test_overlapping_dates_do_not_supersede():
     assert not find_superseded([fact(NEW.text, "2024"), fact(OLD.text, "2024-03")]).stale
 
 
-def test_a_stated_key_or_link_is_enough():
+def test_a_key_or_link_is_enough():
     a = fact("tea", "2020", metadata={"key": "drink"})
     b = fact("coffee", "2021", metadata={"key": "drink"})
     assert find_superseded([a, b]).stale == {0: 1}
@@ -112,7 +112,7 @@ def test_a_stated_key_or_link_is_enough():
     }
 
 
-def test_the_reason_is_told_and_the_surest_one_counts():
+def test_the_strongest_reason_is_given():
     older = {"id": "1", "text": "Ruby works at Zenith.", "occurred_start": "2019"}
     newer = {"id": "2", "text": "Ruby works at Aurora.", "occurred_start": "2024"}
 
@@ -124,44 +124,44 @@ def test_the_reason_is_told_and_the_surest_one_counts():
     assert reason(key="job", metadata={"supersedes": "1"}) == {0: "stated"}
 
 
-def test_a_longer_circle_decides_nothing_for_its_members():
+def test_longer_cycles_are_ignored():
     chain = {"a": "b", "b": "c", "c": "d", "d": "b"}
     pool = [Memory(name, id=name, metadata={"superseded_by": by}) for name, by in chain.items()]
     assert find_superseded(pool).stale == {0: 1}
 
 
-def test_dropping_leaves_out_the_stale_and_puts_the_future_last():
+def test_drop_removes_stale_memories():
     found = Supersession({0: 2, 1: 2, 3: 2}, because={0: "key", 1: "similar", 3: "stated"})
     assert dropped(found) == {0, 3}, "similar words alone never drop a memory"
 
 
-def test_a_circle_of_links_decides_nothing():
+def test_cycles_are_ignored():
     a = Memory("a", id="1", metadata={"supersedes": "2"})
     b = Memory("b", id="2", metadata={"supersedes": "1"})
     assert not find_superseded([a, b]).stale
 
 
-def test_as_of_leaves_out_what_came_later():
+def test_as_of_excludes_later_memories():
     found = find_superseded([NEW, OLD], as_of=Moment(2022))
     assert found.future == {0}
     assert not found.stale
 
 
-def test_the_newest_of_a_chain_is_named():
+def test_the_newest_of_a_chain_is_the_successor():
     oldest = fact("Ruby works as an engineer at Apex", "2015", "2018", entities=("Ruby",))
     assert find_superseded([oldest, OLD, NEW]).stale == {0: 2, 1: 2}
 
 
-def test_demotion_puts_the_stale_right_below():
+def test_demotion_puts_stale_memories_below_their_successor():
     found = Supersession({0: 2})
     assert demote([0, 1, 2, 3], found, [0.9, 0.8, 0.7, 0.6]) == [1, 2, 0, 3]
 
 
-def test_demotion_wants_a_relevant_successor():
+def test_demotion_needs_a_relevant_successor():
     assert demote([0, 1, 2], Supersession({0: 2}), [0.9, 0.8, 0.1]) == [0, 1, 2]
 
 
-def test_demotion_keeps_every_item_once_also_in_chains():
+def test_demotion_keeps_every_item_once():
     found = Supersession({0: 1, 1: 2}, frozenset({3}))
     assert demote([3, 0, 1, 2, 4], found, [0.9, 0.9, 0.9, 0.9, 0.1]) == [2, 1, 0, 4, 3]
 
@@ -185,33 +185,33 @@ def test_questions_about_the_present(query):
     assert not asks_for_the_past(query)
 
 
-def test_a_large_pool_takes_no_quadratic_time():
+def test_large_pools_are_not_quadratic():
     pool = [fact(f"person{i} lives in town{i}", "2020") for i in range(20_000)]
     assert not find_superseded(pool).stale
 
 
-def test_a_key_shared_by_thousands_takes_no_quadratic_time():
+def test_common_keys_are_not_quadratic():
     pool = [fact(f"value {i}", f"{1000 + i}", metadata={"key": "same"}) for i in range(5_000)]
     assert find_superseded(pool).stale == dict.fromkeys(range(4999), 4999)
 
 
-def test_events_that_share_a_key_replace_nothing():
+def test_events_with_a_shared_key_do_not_supersede():
     pool = [Memory("a", type="Event", occurred_start=Moment(y), metadata={"key": "k"}) for y in (2020, 2021)]
     assert not find_superseded(pool).stale
 
 
-def test_an_endless_chain_of_links():
+def test_very_long_chains():
     pool = [Memory(str(i), id=str(i), metadata={"superseded_by": str(i + 1)}) for i in range(3_000)]
     found = find_superseded(pool)
     assert demote(range(3_000), found, [1.0] * 3_000) == list(range(2_999, -1, -1))
 
 
-def test_the_type_may_be_written_with_a_capital():
+def test_types_are_case_insensitive():
     capital = [Memory(m.text, type="World", occurred_start=m.occurred_start) for m in (NEW, OLD)]
     assert find_superseded(capital).stale == {1: 0}
 
 
-def test_many_memories_of_one_person_hide_nothing():
+def test_common_entities_do_not_hide_pairs():
     others = [fact(f"Ruby likes thing{i} very much", "2020") for i in range(100)]
     assert find_superseded([NEW, OLD, *others]).stale == {1: 0}
 
@@ -229,19 +229,19 @@ def is_replaced(pair, dated_by):
         (pairs.HELD_OUT_REPLACED, pairs.HELD_OUT_TOGETHER, 16, 0),
     ],
 )
-def test_likeness_is_right_about_invented_pairs(replaced, together, found, wrong, dated_by):
+def test_similarity_on_example_pairs(replaced, together, found, wrong, dated_by):
     """docs/ranking.md gives these figures; before the rule of rivals 30 of 30 and 17 of 20 were wrong."""
     assert sum(is_replaced(pair, dated_by) for pair in replaced) >= found
     assert sum(is_replaced(pair, dated_by) for pair in together) <= wrong
 
 
-def test_what_may_be_many_at_once_still_has_keys_and_links():
+def test_keys_and_links_work_for_multi_valued_facts():
     likes = [{"id": "1", "text": "User likes pizza", "occurred_start": "2023", "key": "food"}]
     likes += [{"id": "2", "text": "User likes sushi", "occurred_start": "2024", "key": "food"}]
     assert find_superseded([Memory.of(record) for record in likes]).stale == {0: 1}
 
 
-def test_a_plan_replaces_nothing_until_it_begins():
+def test_plans_do_not_supersede_until_they_begin():
     pool = [
         fact("Ruby works at Aurora", "2024-03", metadata={"key": "ruby/job"}),
         fact("Ruby will join Borealis", "2026-09-01", metadata={"key": "ruby/job"}),
@@ -254,7 +254,7 @@ def test_a_plan_replaces_nothing_until_it_begins():
     assert find_superseded(named, now=Moment.parse("2026-01-15")).because == {0: "stated"}
 
 
-def test_a_successor_that_is_no_answer_leaves_its_place_to_the_next():
+def test_an_irrelevant_successor_is_skipped():
     key = {"key": "ruby/job"}
     pool = [
         fact("Ruby works at Zenith", "2019", metadata=key),
@@ -268,7 +268,7 @@ def test_a_successor_that_is_no_answer_leaves_its_place_to_the_next():
     assert demote([0, 1, 2], found, [0.9, 0.7, 0.6]) == [2, 0, 1]
 
 
-def test_a_key_on_one_of_two_does_not_hide_their_likeness():
+def test_one_key_alone_does_not_prevent_similarity():
     keyed = fact("Ruby works at Zenith", "2019", metadata={"key": "ruby/job"})
     plain = fact("Ruby works at Aurora", "2024")
     other = fact("Ruby works at Aurora", "2024", metadata={"key": "ruby/second-job"})
@@ -290,7 +290,7 @@ def test_a_key_on_one_of_two_does_not_hide_their_likeness():
         ("Ruby lives in Lisbon.", "Ruby will live in Porto from 2027."),
     ],
 )
-def test_another_subject_a_denial_a_past_or_a_wish_replaces_no_present(older, newer):
+def test_other_subjects_denials_and_wishes_do_not_supersede(older, newer):
     pool = [Memory(older, mentioned_at="2020-01-01"), Memory(newer, mentioned_at="2024-01-01")]
     assert not find_superseded(pool).stale
 
@@ -303,7 +303,7 @@ def test_another_subject_a_denial_a_past_or_a_wish_replaces_no_present(older, ne
         ("Ruby lives in Lisbon.", "Ruby lives in Porto."),
     ],
 )
-def test_what_is_said_of_the_same_thing_replaces_it(older, newer):
+def test_new_values_of_the_same_thing_supersede(older, newer):
     pool = [Memory(older, mentioned_at="2020-01-01"), Memory(newer, mentioned_at="2024-01-01")]
     assert find_superseded(pool).stale == {0: 1}
 
@@ -319,7 +319,7 @@ def test_what_is_said_of_the_same_thing_replaces_it(older, newer):
         ("tell me where ruby used to work", True),
     ],
 )
-def test_of_a_turn_the_sentence_that_asks_tells(turn, past):
+def test_the_question_of_a_chat_turn_decides(turn, past):
     assert asks_for_the_past(turn) is past
 
 
@@ -327,7 +327,7 @@ def test_of_a_turn_the_sentence_that_asks_tells(turn, past):
     ("kind", "stale"),
     [("fact", {0: 1}), ("Semantic", {0: 1}), ("observation", {}), ("episodic", {}), ("Event", {})],
 )
-def test_a_store_has_types_of_its_own(kind, stale):
+def test_custom_types(kind, stale):
     pool = [
         Memory("Ruby works at Zenith", type=kind, occurred_start="2019"),
         Memory("Ruby works at Aurora", type=kind, occurred_start="2024"),
@@ -336,14 +336,14 @@ def test_a_store_has_types_of_its_own(kind, stale):
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (0, 2, 1), (1, 0, 2), (1, 2, 0), (2, 0, 1), (2, 1, 0)])
-def test_of_a_chain_the_newest_leads_in_whatever_order_it_was(order):
+def test_the_newest_of_a_chain_leads(order):
     chain = Supersession({0: 1, 1: 2}, successors={0: (1,), 1: (2,)})
     placed = demote(order, chain, [0.5, 0.5, 0.5])
     assert placed.index(2) < placed.index(1)
     assert placed.index(2) < placed.index(0)
 
 
-def test_what_is_over_does_not_replace_what_goes_on():
+def test_ended_memories_do_not_supersede_ongoing_ones():
     home = fact("Ruby lives in Porto", "2015", metadata={"key": "home"})
     abroad = fact("Ruby lives in Lisbon for a project", "2020", "2021", metadata={"key": "home"})
     found = {day: find_superseded([home, abroad], now=Moment.parse(day)).stale for day in ("2020-06-01", "2025-01-01")}
@@ -355,7 +355,7 @@ def test_what_is_over_does_not_replace_what_goes_on():
     }
 
 
-def test_a_table_with_gaps_makes_floats_of_ids():
+def test_float_ids_from_tables_match():
     pool = [Memory("Ruby works at Zenith", id=1, metadata={"superseded_by": 2.0}), Memory("Ruby leads a team", id=2.0)]
     assert pool[1].id == "2"
     assert find_superseded(pool).stale == {0: 1}

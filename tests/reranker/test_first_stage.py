@@ -1,4 +1,4 @@
-"""The first stage: whose scores count, how much, and what the limit leaves out."""
+"""The first stage: its sources, its weight and `max_scored`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mnemorank.artifact.manifest import PipelineWeights
 from tests.helpers.requests import POOL, QUERY
 
 
-def test_given_first_stage_scores_count(folder):
+def test_given_first_stage_scores_affect_the_order(folder):
     with Reranker(folder) as reranker:
         pool = [Memory("cat", first_stage_score=0.0), Memory("dog", first_stage_score=9.0)]
         ranking = reranker.rerank(QUERY, pool)
@@ -24,13 +24,13 @@ def test_given_first_stage_scores_count(folder):
         assert none[0].score == pytest.approx(none[1].score, rel=1e-5)
 
 
-def test_without_scores_bm25_stands_in(folder):
+def test_bm25_is_used_without_scores(folder):
     with Reranker(folder) as reranker:
         explained = reranker.rerank(QUERY, ["cat", "ruby"], explain=True)
         assert explained[0].factors["first_stage"] > 0 > explained[1].factors["first_stage"]
 
 
-def test_in_a_long_query_bm25_counts_less_and_given_scores_as_much(folder):
+def test_long_queries_reduce_bm25_but_not_given_scores(folder):
     query = QUERY + " and " + " ".join(f"chatter{n}" for n in range(30))
     given = [Memory(text, first_stage_score=float(n)) for n, text in enumerate(POOL)]
     with Reranker(folder) as reranker:
@@ -44,7 +44,7 @@ def test_in_a_long_query_bm25_counts_less_and_given_scores_as_much(folder):
         assert evidence(query, given) == pytest.approx(evidence(QUERY, given))
 
 
-def test_the_first_stage_counts_more_where_only_windows_were_read(tiny_onnx):
+def test_windowed_memories_increase_the_first_stage_weight(tiny_onnx):
     model = Model.load(tiny_onnx)
     weights = PipelineWeights(first_stage=0.5, first_stage_windowed=2.0)
     reranker = Reranker(replace(model, manifest=replace(model.manifest, weights=weights)))
@@ -61,7 +61,7 @@ def test_the_first_stage_counts_more_where_only_windows_were_read(tiny_onnx):
     assert weight([short, long] * 2) == pytest.approx(1.25)
 
 
-def test_beyond_the_limit_the_order_is_the_first_stages(reranker):
+def test_memories_beyond_max_scored_keep_the_first_stage_order(reranker):
     options = Options(first_stage="none", max_scored=2)
     ranking = reranker.rerank(QUERY, POOL, options=options)
     assert [r.index for r in ranking] == [1, 0, 2, 3]
@@ -69,7 +69,7 @@ def test_beyond_the_limit_the_order_is_the_first_stages(reranker):
     assert ranking.degraded is None
 
 
-def test_the_limit_follows_bm25_where_that_is_the_first_stage(reranker):
+def test_max_scored_uses_bm25_as_first_stage(reranker):
     options = Options(first_stage="bm25", max_scored=1)
     ranking = reranker.rerank(QUERY, ["a dog", "the cat", "ruby work"], options=options)
     assert ranking[0].index == 2

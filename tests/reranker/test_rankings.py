@@ -1,4 +1,4 @@
-"""What a ranking tells of each memory."""
+"""Rankings and results."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mnemorank import Memory, Moment, Options
 from tests.helpers.requests import POOL, QUERY
 
 
-def test_best_first_with_all_the_fields(reranker):
+def test_results_are_best_first_with_all_fields(reranker):
     ranking = reranker.rerank(QUERY, POOL, top_k=2)
     assert [result.index for result in ranking] == [1, 3]
     best = ranking[0]
@@ -26,7 +26,7 @@ def test_best_first_with_all_the_fields(reranker):
     assert (best.rank, best.text, best.stale, best.passage) == (1, "ruby work at aurora", False, None)
 
 
-def test_explain_gives_the_factors_and_they_multiply_to_the_score(reranker):
+def test_factors_multiply_to_the_score(reranker):
     pool = [Memory("ruby", trust=1.0, proof_count=100, occurred_start=Moment(2024))]
     (result,) = reranker.rerank(
         QUERY, pool, explain=True, now="2024-06-01", time_range=("2024", "2024"),
@@ -38,7 +38,7 @@ def test_explain_gives_the_factors_and_they_multiply_to_the_score(reranker):
     assert not reranker.rerank(QUERY, pool)[0].factors
 
 
-def test_dicts_come_back_as_copies_with_a_score(reranker):
+def test_as_dicts_returns_copies_with_rank_and_score(reranker):
     records = [{"content": "the cat", "n": 1}, {"content": "ruby work", "n": 2}]
     ranked = reranker.rerank(QUERY, records).as_dicts()
     assert [record["n"] for record in ranked] == [2, 1]
@@ -48,17 +48,17 @@ def test_dicts_come_back_as_copies_with_a_score(reranker):
     assert records == [{"content": "the cat", "n": 1}, {"content": "ruby work", "n": 2}]
 
 
-def test_memories_come_back_whole_as_dicts(reranker):
+def test_as_dicts_keeps_all_fields_of_a_memory(reranker):
     (record,) = reranker.rerank(QUERY, [Memory("ruby", id="7", occurred_start=Moment(2024))]).as_dicts()
     assert (record["id"], record["occurred_start"]) == ("7", "2024")
 
 
-def test_results_are_plain_data(reranker):
+def test_as_dicts_is_json_serializable(reranker):
     ranking = reranker.rerank(QUERY, POOL)
     json.dumps(ranking.as_dicts())
 
 
-def test_a_ranking_as_json(reranker):
+def test_ranking_to_dict(reranker):
     ranking = reranker.rerank(QUERY, POOL, top_k=2)
     record = json.loads(json.dumps(ranking.to_dict()))
     assert [each["index"] for each in record["results"]] == [result.index for result in ranking]
@@ -66,14 +66,14 @@ def test_a_ranking_as_json(reranker):
     assert record["abstained"] is ranking.abstained
 
 
-def test_an_object_of_which_only_the_caller_knows_the_text_comes_back_whole(reranker):
+def test_as_dicts_of_objects_read_through_field(reranker):
     note = SimpleNamespace(body="ruby work", id=3, metadata={"page": 4})
     (record,) = reranker.rerank(QUERY, [note], field="body").as_dicts()
     assert record["text"] == "ruby work"
     json.dumps(record)
 
 
-def test_results_of_another_ranking_come_back_as_dicts(reranker):
+def test_results_can_be_reranked(reranker):
     first = reranker.rerank(QUERY, [{"text": "ruby work", "occurred_start": "2024-03", "key": "job"}])
     (record,) = reranker.rerank(QUERY, list(first)).as_dicts()
     assert (record["text"], record["occurred_start"], record["metadata"]) == ("ruby work", "2024-03", {"key": "job"})

@@ -119,7 +119,7 @@ def test_numpy_numbers_are_accepted(reranker):
     assert len(reranker.rerank(QUERY, POOL, top_k=np.int64(1), deadline_ms=np.int64(60_000), options=options)) == 1
 
 
-def test_a_forked_process_scores_too(folder):
+def test_reranking_works_after_fork(folder):
     with Reranker(folder, threads=2) as warm:
 
         def order():

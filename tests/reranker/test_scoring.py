@@ -1,4 +1,4 @@
-"""The model's scores, and rankings where it fails or has no time."""
+"""Scoring, failures of the model and deadlines."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ class Broken:
         pass
 
 
-def test_score_judges_each_alone(reranker):
+def test_score_returns_raw_scores(reranker):
     scores = reranker.score(QUERY, ["ruby now", "", "cat"])
     assert [s.raw_score for s in scores] == [1, None, -1]
     assert scores[1].relevance is None
 
 
-def test_arerank_runs_many_at_once_beside_the_loop(reranker):
+def test_arerank_runs_concurrently(reranker):
     async def many():
         return await asyncio.gather(*(reranker.arerank(QUERY, POOL, top_k=1) for _ in range(50)))
 
     assert {ranking[0].index for ranking in asyncio.run(many())} == {1}
 
 
-def test_a_failing_model_gives_the_first_stage_order_and_says_so(folder):
+def test_a_failing_model_falls_back_to_the_first_stage_order(folder):
     model = Model.load(folder)
     pool = [Memory("cat", first_stage_score=0.1), Memory("dog", first_stage_score=0.9), Memory("cow")]
     ranking = Reranker(Broken(model)).rerank(QUERY, pool, top_k=2)
@@ -53,7 +53,7 @@ def test_a_failing_model_gives_the_first_stage_order_and_says_so(folder):
     assert ranking.as_dicts()[0]["score"] is None
 
 
-def test_what_needs_no_scores_holds_where_the_model_fails(folder):
+def test_as_of_and_token_budget_work_without_scores(folder):
     model = Model.load(folder)
     pool = [
         Memory("ruby now", first_stage_score=0.9, occurred_start="2024-12"),
@@ -72,12 +72,12 @@ def test_what_needs_no_scores_holds_where_the_model_fails(folder):
         def count_tokens(self, memories):
             raise ScorerError("no tokenizer")
 
-    told = Reranker(Mute(model), options=budget).rerank(QUERY, pool)
-    assert len(told) == 4
-    assert told.warnings == ("token_budget: ignored, the tokens could not be counted: no tokenizer",)
+    ranking = Reranker(Mute(model), options=budget).rerank(QUERY, pool)
+    assert len(ranking) == 4
+    assert ranking.warnings == ("token_budget: ignored, the tokens could not be counted: no tokenizer",)
 
 
-def test_a_model_that_gives_no_numbers_is_named_as_such(folder):
+def test_nan_scores_of_a_model_are_reported_as_incomplete(folder):
     class Blank(Broken):
         def score(self, query, memories, **_):
             return Scored(np.full(len(memories), np.nan), [None] * len(memories), self.manifest)
@@ -86,7 +86,7 @@ def test_a_model_that_gives_no_numbers_is_named_as_such(folder):
     assert "no number for 4 of 4" in str(ranking.degraded)
 
 
-def test_a_deadline_leaves_the_tail_in_first_stage_order(folder):
+def test_unscored_memories_follow_in_first_stage_order(folder):
     class Slow:
         """The real model, scoring nothing after the deadline it is given has been cut short."""
 
@@ -112,7 +112,7 @@ def test_a_deadline_leaves_the_tail_in_first_stage_order(folder):
     assert not ranking.abstained
 
 
-def test_a_real_deadline_is_kept(reranker):
+def test_a_deadline_stops_scoring(reranker):
     """Far fewer are scored than there are; how long that takes is a matter for benchmarks."""
     pool = ["ruby work at aurora labs in berlin " * 5] * 20_000
     ranking = reranker.rerank(QUERY, pool, deadline_ms=50)
@@ -121,7 +121,7 @@ def test_a_real_deadline_is_kept(reranker):
     assert sum(result.scored for result in ranking.results) < len(pool) / 2
 
 
-def test_nothing_scored_in_time_is_not_nothing_relevant(reranker):
+def test_a_ranking_does_not_abstain_when_nothing_was_scored(reranker):
     ranking = reranker.rerank(QUERY, POOL, deadline_ms=0.0001)
     assert not ranking.abstained
     assert ranking.scored_by is None

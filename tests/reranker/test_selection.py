@@ -1,4 +1,4 @@
-"""Which results are returned."""
+"""Selection through `rerank`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from mnemorank import Options
 from tests.helpers.requests import POOL, QUERY
 
 
-def test_selection_floor_budget_and_diversity(reranker):
+def test_floor_budget_and_diversity(reranker):
     def chosen(**selection):
         options = Options(first_stage="none", **selection)
         return [r.index for r in reranker.rerank(QUERY, [*POOL, "ruby work at aurora"], options=options)]
@@ -20,7 +20,7 @@ def test_selection_floor_budget_and_diversity(reranker):
     assert chosen(replace_margin=0.3)[:1] == [0]
 
 
-def test_diversity_leaves_newer_ties_first_and_1_is_off(reranker):
+def test_diversity_keeps_newer_ties_first(reranker):
     pool = [
         {"text": "ruby work now", "occurred_start": "2019", "type": "event"},
         {"text": "ruby now work", "occurred_start": "2024", "type": "event"},
@@ -36,14 +36,14 @@ def test_diversity_leaves_newer_ties_first_and_1_is_off(reranker):
     assert chosen(replace_margin=0.3, diversity=1) == chosen(replace_margin=0.3)
 
 
-def test_a_floor_drops_what_was_not_scored(reranker):
+def test_floor_drops_unscored_memories(reranker):
     options = Options(max_scored=1, floor=0.0)
     assert [result.index for result in reranker.rerank(QUERY, POOL, options=options)] == [0]
 
 
 @given(st.lists(st.text(max_size=40), max_size=6), st.none() | st.integers(1, 8))
 @settings(max_examples=40, deadline=None)
-def test_every_pool_gives_each_memory_at_most_once(reranker, pool, top_k):
+def test_each_memory_is_returned_at_most_once(reranker, pool, top_k):
     ranking = reranker.rerank(QUERY, pool, top_k=top_k)
     indexes = [r.index for r in ranking]
     assert len(set(indexes)) == len(indexes) == min(len(pool), top_k or len(pool))
@@ -52,7 +52,7 @@ def test_every_pool_gives_each_memory_at_most_once(reranker, pool, top_k):
     assert scores == sorted(set(scores), reverse=True)
 
 
-def test_diversity_leaves_what_was_not_scored_last(reranker):
+def test_diversity_keeps_unscored_memories_last(reranker):
     pool = ["ruby work now", "ruby work now too", "ruby work now here", "   ", "ruby work now again"]
     options = Options(first_stage="none", diversity=0.1)
     ranking = reranker.rerank(QUERY, pool, options=options)
@@ -60,7 +60,7 @@ def test_diversity_leaves_what_was_not_scored_last(reranker):
     assert [r.scored for r in ranking] == [True, True, True, True, False]
 
 
-def test_a_floor_leaves_the_first_stage_order_where_nothing_was_scored_in_time(reranker):
+def test_floor_is_ignored_when_nothing_was_scored(reranker):
     options = Options(floor=0.05)
     ranking = reranker.rerank(
         QUERY, [{"text": "ruby work", "score": i} for i in range(4)], deadline_ms=1e-4, options=options
@@ -69,7 +69,7 @@ def test_a_floor_leaves_the_first_stage_order_where_nothing_was_scored_in_time(r
     assert [result.index for result in ranking] == [3, 2, 1, 0]
 
 
-def test_diversity_does_not_compare_with_what_is_left_out(reranker):
+def test_diversity_ignores_dropped_memories(reranker):
     pool = [
         {"text": "ruby work at aurora now", "key": "job", "occurred_start": "2019"},
         {"text": "ruby work at berlin now", "key": "job", "occurred_start": "2024"},
@@ -85,7 +85,7 @@ def test_diversity_does_not_compare_with_what_is_left_out(reranker):
     assert chosen(pool, top_k=2) == chosen(pool)[:2]
 
 
-def test_scores_beyond_what_a_probability_can_tell_keep_their_order(reranker):
+def test_saturated_probabilities_keep_their_order(reranker):
     pool = [
         {"text": "ruby work", "score": score, "occurred_start": day}
         for score, day in ((10, 2020), (9, 2021), (8.5, 2022))

@@ -1,4 +1,4 @@
-"""Old memories and the newer ones that replace them."""
+"""Supersession through `rerank`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OLD_AND_NEW = [
 ]
 
 
-def test_superseded_memories_go_below_and_are_flagged(reranker):
+def test_similar_memories_are_demoted_and_flagged_on_request(reranker):
     old = Memory(
         "ruby has work now, a plan at zenith", type="world", occurred_start=Moment(2019), occurred_end=Moment(2023)
     )
@@ -35,7 +35,7 @@ def test_superseded_memories_go_below_and_are_flagged(reranker):
     assert [(r.index, r.stale) for r in off] == [(0, False), (1, False)]
 
 
-def test_off_is_off_at_an_asked_date_too(reranker):
+def test_supersession_off_applies_with_as_of(reranker):
     later = {"text": "ruby work now at last", "occurred_start": "2026"}
     options = Options(first_stage="none", supersession="off")
     ranking = reranker.rerank(QUERY, [*OLD_AND_NEW, later], as_of="2025", options=options)
@@ -60,7 +60,7 @@ def test_memories_that_are_only_similar_are_never_dropped(reranker):
     assert [(r.index, r.stale_because) for r in ranking] == [(1, None), (0, "similar")]
 
 
-def test_as_of_asks_for_an_earlier_state(reranker):
+def test_as_of_restores_an_earlier_state(reranker):
     old = Memory("ruby work at zenith", type="world", occurred_start=Moment(2019), occurred_end=Moment(2023))
     new = Memory("ruby work at aurora now", type="world", occurred_start=Moment(2024))
     ranking = reranker.rerank(QUERY, [old, new], as_of="2021")
@@ -69,7 +69,7 @@ def test_as_of_asks_for_an_earlier_state(reranker):
 
 
 @pytest.mark.parametrize("selection", [{}, {"diversity": 0.9}, {"replace_margin": 0.1}])
-def test_selection_never_undoes_supersession(reranker, selection):
+def test_selection_respects_supersession(reranker, selection):
     options = Options(first_stage="none", **selection)
     assert [r.index for r in reranker.rerank(QUERY, OLD_AND_NEW, options=options)] == [1, 0]
     assert [r.index for r in reranker.rerank(QUERY, OLD_AND_NEW, options=options, as_of="2020")] == [0, 1]

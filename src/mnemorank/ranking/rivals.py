@@ -20,7 +20,7 @@ _PAST = frozenset(
     "held knew left lent lost made met paid ran rode said sang sat saw sent slept sold spent spoke stood swam taught "
     "told took thought threw went woke won wore wrote".split()
 )
-# A change that is told: its outcome stands until the next one.
+# Reported changes: their outcome stands until the next one.
 _CHANGES = frozenset(
     stem(word)
     for word in "appointed changed increased lowered migrated moved postponed promoted raised reduced relocated "
@@ -84,8 +84,8 @@ def _may_answer(a: Claim, b: Claim) -> bool:
     """
     if _is_qualified(a) == _is_qualified(b):
         return True
-    told, plain = (a, b) if _is_qualified(a) else (b, a)
-    return _subject(plain.words) <= _subject(told.words)
+    qualified, plain = (a, b) if _is_qualified(a) else (b, a)
+    return _subject(plain.words) <= _subject(qualified.words)
 
 
 def _is_qualified(claim: Claim) -> bool:

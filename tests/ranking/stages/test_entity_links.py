@@ -14,29 +14,29 @@ OTHER = "Marta Quill lives in Porto and keeps a bakery."
 ODDS = np.array([2.0, -1.0, -0.9])
 
 
-def test_a_memory_named_by_the_best_one_is_linked():
+def test_a_memory_named_by_the_best_is_linked():
     film, director, other = linked(QUERY, [FILM, DIRECTOR, OTHER], [FILM, DIRECTOR, OTHER], ODDS, 2.0)
     assert director > 0.05 > film
     assert other == 0
 
 
-def test_a_poor_candidate_leads_nowhere():
+def test_weak_candidates_do_not_link():
     strong = linked(QUERY, [FILM, DIRECTOR], [FILM, DIRECTOR], np.array([2.0, -1.0]), 1.0)[1]
     weak = linked(QUERY, [FILM, DIRECTOR, OTHER], [FILM, DIRECTOR, OTHER], np.array([-4.0, -1.0, 2.0]), 1.0)[1]
     assert weak < strong / 100
 
 
-def test_what_the_query_names_is_no_second_hop():
+def test_entities_of_the_query_are_not_second_hops():
     asked = f"{QUERY} Orlo Vantage, the third son of a clockmaker who grew up in Leeds?"
     assert linked(asked, [FILM, DIRECTOR], [FILM, DIRECTOR], np.array([2.0, -1.0]), 1.0)[1] == 0
 
 
-def test_the_link_is_looked_for_in_what_was_read():
+def test_links_are_found_in_the_matched_passage():
     part = "Kiss and Tell is a film of 1945."
     assert linked(QUERY, [FILM, DIRECTOR], [part, DIRECTOR], np.array([2.0, -1.0]), 1.0)[1] == 0
 
 
-def test_a_heading_says_what_a_text_is_about():
+def test_headings_are_subjects():
     assert subject_of("Orlo Vantage (director): He grew up in Leeds.") == (["orlo", "vantag"], 1.0)
     first_words, certainty = subject_of(DIRECTOR)
     assert first_words[:2] == ["orlo", "vantag"]
@@ -45,7 +45,7 @@ def test_a_heading_says_what_a_text_is_about():
     assert titled[1] > linked(QUERY, [FILM, DIRECTOR], [FILM, DIRECTOR], np.array([2.0, -1.0]), 1.0)[1]
 
 
-def test_a_memory_headed_by_what_the_query_names_is_a_first_hop():
+def test_a_heading_named_in_the_query_is_a_first_hop():
     headed = [
         "Kiss and Tell: A film of 1945.",
         "Marta Quill: She keeps a bakery in Porto.",
@@ -57,33 +57,33 @@ def test_a_memory_headed_by_what_the_query_names_is_a_first_hop():
     assert links[2] < links[0] / 5
 
 
-def test_a_first_hop_leads_on():
+def test_first_hops_link_further():
     texts = [f"Kiss and Tell: {FILM}", f"Orlo Vantage: {DIRECTOR}", "Porto: Marta Quill lives there."]
     odds = np.array([-1.0, -1.0, 1.0])
     assert linked(QUERY, texts, texts, odds, 9.0)[1] > 20 * linked(QUERY, texts, texts, odds, 1.0)[1] > 0
 
 
-def test_a_heading_of_one_word_says_less():
+def test_one_word_headings_count_less():
     texts = ["Update: Ana moved.", "Porto Travel: Ana flew."]
     one, two = (linked(query, texts, texts, np.zeros(2), 1.0).max() for query in ("Any update?", "Porto travel?"))
     assert 0 < one < two * 0.6
 
 
-def test_a_heading_that_all_share_is_no_first_hop():
+def test_shared_headings_are_not_first_hops():
     turns = [f"Marta: I saw film number {n}." for n in range(30)]
     links = linked("Which films did Marta see?", turns, turns, np.zeros(30), 1.0)
     assert links.max() < 0.01
 
 
-def test_a_role_is_no_subject():
+def test_speaker_roles_are_not_subjects():
     assert subject_of(f"user: {DIRECTOR}") == subject_of(f"Assistant:\n{DIRECTOR}") == subject_of(DIRECTOR)
     assert subject_of("user: Orlo Vantage: he grew up in Leeds.") == (["orlo", "vantag"], 1.0)
     turns = ["user: I moved to Bern", "The user has moved to Bern", "a cat"]
-    told, noted, _ = linked("where does the user live", turns, turns, np.array([1.0, 1.0, -2.0]), 4.0)
-    assert told == pytest.approx(noted, abs=0.5)
+    spoken, noted, _ = linked("where does the user live", turns, turns, np.array([1.0, 1.0, -2.0]), 4.0)
+    assert spoken == pytest.approx(noted, abs=0.5)
 
 
-def test_what_all_candidates_share_is_no_link():
+def test_entities_shared_by_all_do_not_link():
     crowd = [FILM] + [f"Orlo Vantage and the number {n} of his cats." for n in range(8)]
     odds = np.array([2.0] + [-1.0] * 8)
     assert linked(QUERY, crowd, crowd, odds, 1.0)[1:].max() < 0.1
@@ -96,7 +96,7 @@ def test_small_empty_and_equal_pools(texts):
     assert np.isfinite(links).all()
 
 
-def test_links_raise_the_score_and_leave_relevance(tiny_onnx):
+def test_links_raise_the_score_not_relevance(tiny_onnx):
     model = Model.load(tiny_onnx)
     memories = [FILM, DIRECTOR, OTHER]
     plain = Reranker(model).rerank(QUERY, memories, explain=True)
@@ -118,12 +118,12 @@ def test_links_raise_the_score_and_leave_relevance(tiny_onnx):
     assert any(r.factors["entity_links"] > 0 for r in linked.results)
 
 
-def test_a_negative_weight_is_refused():
+def test_a_negative_weight_is_rejected():
     with pytest.raises(InputError, match=r"weights\.entity_links"):
         Options(weights={"entity_links": -1})
 
 
-def test_about_a_long_query_links_count_less_unless_the_caller_weighs_them(tiny_onnx):
+def test_long_queries_reduce_the_default_link_weight(tiny_onnx):
     model = Model.load(tiny_onnx)
     manifest = replace(
         model.manifest,
@@ -142,7 +142,7 @@ def test_about_a_long_query_links_count_less_unless_the_caller_weighs_them(tiny_
     assert links(long, weighed) == links(short)
 
 
-def test_a_copy_is_no_witness_for_its_original():
+def test_copies_do_not_link_to_each_other():
     texts = ["Mara Quill: she was born in Lisbon.", "Greta Holm: she was born near Oslo.", OTHER]
     alone = linked("Where was she born?", texts, texts, np.array([2.0, 2.1, -1.0]), 4.0)
     twice = linked("Where was she born?", [*texts, texts[0]], [*texts, texts[0]], np.array([2.0, 2.1, -1.0, 2.0]), 4.0)

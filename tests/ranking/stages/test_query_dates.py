@@ -103,44 +103,44 @@ def test_the_time_a_query_names(query, first, last):
         "",
     ],
 )
-def test_a_border_or_no_time_names_none(query):
+def test_queries_without_a_date(query):
     assert days(query) == []
 
 
-def test_a_day_without_its_year_may_be_of_any_year_of_the_pool():
+def test_a_day_without_a_year_matches_any_year():
     found = days("What did Yin do on February 29th?", years=(2023, 2024, 2028))
     assert found == [("2024-02-29", "2024-02-29"), ("2028-02-29", "2028-02-29")]
 
 
-def test_several_months_or_years_are_all_named():
+def test_several_dates_in_a_query():
     assert days("Who visited in March or April?", years=(2022,)) == [
         ("2022-03-01", "2022-03-31"), ("2022-04-01", "2022-04-30"),
     ]  # fmt: skip
     assert [first for first, _ in days("Who visited in 2021 and 2022?")] == ["2021-01-01", "2022-01-01"]
 
 
-def test_a_winter_that_is_under_way_is_not_the_last():
+def test_the_current_winter_is_not_last_winter():
     assert days("last winter", "2024-02-10") == [("2022-12-01", "2023-02-28")]
 
 
 @pytest.mark.parametrize(
     ("now", "day"), [("2023-03-09T23:30-05:00", "2023-03-08"), ("2023-03-09T01:30+02:00", "2023-03-08")]
 )
-def test_the_day_is_that_of_the_clock_and_not_of_greenwich(now, day):
+def test_days_are_local_not_utc(now, day):
     assert days("What did I eat yesterday?", now) == [(day, day)]
 
 
 @pytest.mark.parametrize("now", ["2023", "2023-03"])
-def test_a_present_that_is_no_day_has_no_yesterday(now):
+def test_yesterday_needs_a_day_precise_now(now):
     assert days("yesterday", now) == []
 
 
 @pytest.mark.parametrize(("now", "query"), [("0001-01-01", "last week"), ("9999-12-31", "this year")])
-def test_beyond_the_calendar_nothing_is_named(now, query):
+def test_dates_outside_the_calendar(now, query):
     assert days(query, now) == []
 
 
-def test_a_very_long_query_is_read_at_its_end():
+def test_long_queries_are_parsed_at_their_end():
     assert len(asked_times("in May " * 20_000 + "last Saturday", NOW)) == 2
 
 
@@ -148,13 +148,13 @@ def test_a_very_long_query_is_read_at_its_end():
     ("query", "right", "wrong"),
     [("yesterday", "2023-03-08", "2023-03-07"), ("in May 2022", "2022-05", "2022-04"), ("in 2019", "2019", "2020")],
 )
-def test_a_neighbour_of_the_time_counts_less(query, right, wrong):
+def test_neighboring_periods_count_less(query, right, wrong):
     near, beside = time_evidence(query, [Memory("x", mentioned_at=right), Memory("y", mentioned_at=wrong)], NOW, 1.0)
     assert near == 1
     assert 0 < beside < 0.99
 
 
-def test_the_nearer_the_day_the_more_it_counts():
+def test_closer_days_count_more():
     pool = [Memory("x", mentioned_at=day) for day in ("2023-03-04", "2023-03-06", "2023-02-11", "2023-01-01")]
     worth = time_evidence("Who visited last Saturday?", [*pool, Memory("no date")], NOW, 2.0)
     assert worth[0] > worth[1] > worth[2] > worth[3]
@@ -163,13 +163,13 @@ def test_the_nearer_the_day_the_more_it_counts():
     assert worth[4] == 0
 
 
-def test_who_counts_in_months_does_not_count_the_days():
+def test_months_ago_is_month_precise():
     pool = [Memory("x", mentioned_at="2023-01-02"), Memory("y", mentioned_at="2022-11-02")]
     near, far = time_evidence("What did I buy two months ago?", pool, NOW, 1.0)
     assert near - far > 0.4
 
 
-def test_a_span_counts_by_its_nearest_day_unless_it_is_much_longer():
+def test_spans_count_by_their_nearest_day():
     trip = Memory("x", occurred_start="2023-02-25", occurred_end="2023-03-05")
     job = Memory("y", occurred_start="2020-01-01", occurred_end="2024-01-01")
     begun = Memory("z", occurred_start="2023-03-04")
@@ -177,17 +177,17 @@ def test_a_span_counts_by_its_nearest_day_unless_it_is_much_longer():
     assert list(worth) == [1, 0, 1]
 
 
-def test_a_coarse_date_does_not_tell_the_day():
+def test_coarse_dates_count_less_for_a_day():
     assert list(time_evidence("yesterday", [Memory("x", mentioned_at="2023-03")], NOW, 1.0)) == [0]
 
 
-def test_without_a_time_or_a_pool_there_is_nothing_to_gain():
+def test_no_date_or_no_pool_adds_nothing():
     pool = [Memory("x", mentioned_at="2023-03-01"), Memory("y", mentioned_at="2023-03-02")]
     assert list(time_evidence("Where does Ruby work?", pool, NOW, 3.0)) == [0, 0]
     assert time_evidence("last week", [], NOW, 3.0).shape == (0,)
 
 
-def test_it_raises_the_score_and_leaves_relevance(tiny_onnx):
+def test_query_dates_raise_the_score_not_relevance(tiny_onnx):
     pool = [{"text": "a bracelet", "mentioned_at": "2023-03-04"}, {"text": "a bracelet", "mentioned_at": "2023-01-04"}]
     options = Options(weights={"query_dates": 2.0}, first_stage="none", supersession="off")
     ask = Reranker(tiny_onnx, options=options).rerank
@@ -196,24 +196,26 @@ def test_it_raises_the_score_and_leaves_relevance(tiny_onnx):
     assert named[0].relevance == pytest.approx(named[1].relevance)
     assert named[0].factors["query_dates"] == 2
     assert named[1].factors["query_dates"] == pytest.approx(0, abs=1e-9)
-    told = ask("Who gave me a bracelet last Saturday?", pool, now=NOW, explain=True, time_range=("2023-01", "2023-01"))
-    assert [result.index for result in told] == [1, 0]
-    assert told[0].factors["query_dates"] == 0
+    ranking = ask(
+        "Who gave me a bracelet last Saturday?", pool, now=NOW, explain=True, time_range=("2023-01", "2023-01")
+    )
+    assert [result.index for result in ranking] == [1, 0]
+    assert ranking[0].factors["query_dates"] == 0
 
 
-def test_times_are_seen_from_the_date_that_is_asked_for(tiny_onnx):
+def test_relative_dates_count_from_as_of(tiny_onnx):
     pool = [{"text": "a bracelet", "mentioned_at": day} for day in ("2023-03-08", "2021-06-14")]
     options = Options(weights={"query_dates": 2.0}, first_stage="none", supersession="off")
     then = Reranker(tiny_onnx, options=options).rerank("yesterday", pool, now=NOW, as_of="2021-06-15", explain=True)
     assert {result.index: result.factors["query_dates"] for result in then}[1] == 2
 
 
-def test_a_weight_below_zero_is_refused():
+def test_a_negative_weight_is_rejected():
     with pytest.raises(InputError, match=r"weights\.query_dates: expected a number from 0"):
         Options(weights={"query_dates": -1})
 
 
-def test_a_state_that_had_not_begun_in_the_asked_year_does_not_gain():
+def test_later_states_do_not_gain():
     costa = Memory("Our landlord is Mr Costa.", type="world", occurred_start="2019-09")
     silva = Memory("Our landlord is Ms Silva.", type="world", occurred_start="2022-01-10")
     visit = Memory("Ms Silva came by.", type="event", occurred_start="2022-01-10")
@@ -222,7 +224,7 @@ def test_a_state_that_had_not_begun_in_the_asked_year_does_not_gain():
     assert gained[2] > 0.5
 
 
-def test_a_memory_in_utc_is_of_the_askers_day():
+def test_utc_memories_are_converted_to_local_days():
     now = Moment.parse("2025-05-14T20:00:00-07:00")
     yesterday = Memory("Had dinner with Ana.", mentioned_at="2025-05-14T02:00:00Z")  # 19:00 on the 13th
     before = Memory("Had dinner with Bob.", mentioned_at="2025-05-13T03:00:00Z")
@@ -231,6 +233,6 @@ def test_a_memory_in_utc_is_of_the_askers_day():
     assert found[0] == found[2] == 1.0 > found[1]
 
 
-def test_the_calendars_first_day_has_none_before_it():
+def test_first_day_of_the_calendar():
     old = Memory("Had dinner.", mentioned_at="0001-01-01T02:00:00+00:00")
     assert time_evidence("What did I eat yesterday?", [old], Moment.parse("2025-05-14T20:00:00-07:00"), 1.0)[0] < 0.1

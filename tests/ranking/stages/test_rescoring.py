@@ -1,4 +1,4 @@
-"""A closer look at the leaders, on the bundled model."""
+"""Re-scoring long top results by excerpts, with the bundled model."""
 
 from dataclasses import replace
 
@@ -51,7 +51,7 @@ def order(ranking):
     return [(result.index, result.score) for result in ranking]
 
 
-def test_long_leaders_are_read_again_by_excerpts(mini):
+def test_long_top_results_are_rescored_by_excerpts(mini):
     watched = Watched(mini)
     ranking = Reranker(watched, options=LOOKING).rerank(QUERY, LONG, explain=True)
     _, excerpts = watched.asked
@@ -64,7 +64,7 @@ def test_long_leaders_are_read_again_by_excerpts(mini):
     assert any(result.score != pytest.approx(blind[result.index].score, abs=0.01) for result in looked_at)
 
 
-def test_the_share_is_the_weight(mini):
+def test_rescoring_is_proportional_to_its_weight(mini):
     def closer(weight):
         ranking = Reranker(mini, options=Options(weights={"rescoring": weight})).rerank(QUERY, LONG, explain=True)
         return {result.index: result.factors["rescoring"] for result in ranking}
@@ -74,14 +74,14 @@ def test_the_share_is_the_weight(mini):
 
 
 @pytest.mark.parametrize(("options", "memories"), [(BLIND, LONG), (LOOKING, SHORT), (LOOKING, [])])
-def test_nothing_is_read_twice_without_need(mini, options, memories):
+def test_short_memories_are_not_rescored(mini, options, memories):
     watched = Watched(mini)
     Reranker(watched, options=options).rerank(QUERY, memories)
     assert len(watched.asked) == 1
 
 
 @pytest.mark.parametrize("error", [ScorerError, MnemorankError])
-def test_a_model_that_fails_now_leaves_the_ranking_as_it_was(mini, error):
+def test_a_failure_during_rescoring_keeps_the_ranking(mini, error):
     def fail(_):
         raise error("gone")
 
@@ -91,13 +91,13 @@ def test_a_model_that_fails_now_leaves_the_ranking_as_it_was(mini, error):
     assert order(ranking) == order(Reranker(mini, options=BLIND).rerank(QUERY, LONG))
 
 
-def test_a_text_without_end_is_read_by_some_excerpts_only(mini):
+def test_the_number_of_excerpts_is_limited(mini):
     watched = Watched(mini)
     Reranker(watched, options=LOOKING).rerank(QUERY, ["\n".join(f"Tesla, item {n}." for n in range(60))])
     assert len(watched.asked[1]) == 16
 
 
-def test_copies_of_a_leader_are_worth_the_same_however_many(mini):
+def test_copies_get_the_same_rescoring(mini):
     ranking = Reranker(mini, options=LOOKING).rerank(QUERY, [LONG[0]] * 7 + LONG[1:], explain=True)
     copies = [result for result in ranking if result.index < 7]
     assert copies[0].factors["rescoring"]
@@ -107,14 +107,14 @@ def test_copies_of_a_leader_are_worth_the_same_however_many(mini):
     assert len({result.factors["rescoring"] for result in other if result.index < 2}) == 2
 
 
-def test_what_had_not_begun_takes_nobodys_place(mini):
+def test_future_memories_are_not_rescored(mini):
     begun = [{"text": text, "occurred_start": "2019-03-04"} for text in LONG[:2]]
     later = [{"text": text.replace("box", "box of Tesla, Tesla"), "occurred_start": "2023-03-04"} for text in LONG[2:]]
     ranking = Reranker(mini, options=LOOKING).rerank(QUERY, begun + later, as_of="2020", explain=True)
     assert {result.index for result in ranking if result.factors["rescoring"]} == {0, 1}
 
 
-def test_a_context_that_is_long_itself_is_not_read_again_with_each_excerpt(mini):
+def test_a_long_context_is_left_out_of_excerpts(mini):
     watched = Watched(mini)
     Reranker(watched, options=LOOKING).rerank(QUERY, [{"text": LONG[0], "context": FILLER * 3}, *SHORT])
     assert len(watched.asked) == 1
@@ -127,13 +127,13 @@ def test_a_context_that_is_long_itself_is_not_read_again_with_each_excerpt(mini)
         lambda scored: replace(scored, manifest=replace(scored.manifest, name="another")),
     ],
 )
-def test_what_says_nothing_changes_nothing(mini, second):
+def test_nan_rescoring_changes_nothing(mini, second):
     ranking = Reranker(Watched(mini, second), options=LOOKING).rerank(QUERY, LONG)
     assert order(ranking) == order(Reranker(mini, options=BLIND).rerank(QUERY, LONG))
     assert ranking.degraded is None
 
 
-def test_an_endless_query_is_told_of_once(mini):
+def test_a_too_long_query_gives_one_warning(mini):
     ranking = Reranker(mini, options=LOOKING).rerank("word " * 600 + QUERY, LONG)
     assert len(ranking.warnings) == 1
 
@@ -144,12 +144,12 @@ def test_an_excerpt_keeps_the_dates_of_its_memory(mini):
     assert {memory.occurred_start for memory in watched.asked[1]} == {Moment.parse("2021-05")}
 
 
-def test_a_share_above_one_is_refused():
+def test_a_weight_above_one_is_rejected():
     with pytest.raises(InputError, match=r"weights\.rescoring: expected a number from 0 to 1"):
         Options(weights={"rescoring": 1.5})
 
 
-def test_copies_of_a_leader_take_no_others_place(mini):
+def test_copies_share_one_slot(mini):
     crowd, few = Watched(mini), Watched(mini)
     copies = Reranker(crowd, options=LOOKING).rerank(QUERY, [*[LONG[0]] * 6, *LONG[1:3]], explain=True)
     once = Reranker(few, options=LOOKING).rerank(QUERY, LONG[:3], explain=True)

@@ -20,7 +20,7 @@ ODDS = np.array([3.0, 1.0, -5.0, -5.0, 2.0, -1.0, -1.0, -1.0, -1.0, -2.0])
 ABOVE = ODDS - ODDS.mean()
 
 
-def test_memories_of_a_day_lift_each_other():
+def test_memories_of_one_day_support_each_other():
     found = company(POOL, ODDS)
     assert found[2] == pytest.approx(0.7 * (ABOVE[0] + ABOVE[1]) / 2)
     assert found[1] == pytest.approx(0.7 * ABOVE[0] / 2)  # the other companion is below the mean
@@ -28,11 +28,11 @@ def test_memories_of_a_day_lift_each_other():
     assert found[4] == 0  # its one companion is below the mean
 
 
-def test_a_month_or_no_date_is_no_occasion():
+def test_months_and_missing_dates_do_not_count():
     assert not company(POOL, ODDS)[5:].any()
 
 
-def test_when_it_was_said_goes_before_when_it_began():
+def test_mentioned_at_takes_precedence():
     said = [replace(memory, occurred_start="2020-01-01") for memory in POOL]
     assert company(said, ODDS)[:5] == pytest.approx(company(POOL, ODDS)[:5])
     began = [Memory(memory.text, occurred_start=memory.mentioned_at) for memory in POOL]
@@ -47,23 +47,23 @@ def test_when_it_was_said_goes_before_when_it_began():
         ("occurred_start", "2024-05-01T09:30", True),
     ],
 )
-def test_a_beginning_on_the_first_of_a_month_is_a_month(field, day, counts):
+def test_the_first_of_a_month_is_treated_as_a_month(field, day, counts):
     pool = [Memory(f"note {n}", **{field: day if n < 3 else None}) for n in range(12)]
     assert company(pool, np.array([3.0, 2.0, *[-1.0] * 10])).any() == counts
 
 
-def test_a_time_of_day_does_not_part_a_day_as_it_was_written():
+def test_days_are_compared_as_written():
     morning, evening, elsewhere = memories("2024-05-03T08:00:00Z", "2024-05-03T23:30:00-05:00", "2024-05-04T04:35:00Z")
     found = company([morning, evening, elsewhere, *POOL[5:]], np.array([3.0, -2.0, -2.0, *ODDS[5:]]))
     assert found[1] > 0
     assert found[2] == 0
 
 
-def test_a_day_that_all_share_tells_nothing():
+def test_a_day_shared_by_all_adds_nothing():
     assert not company(memories(*["2024-05-03"] * 12), np.linspace(-3, 3, 12)).any()
 
 
-def test_of_many_others_two_are_good_by_chance():
+def test_large_days_are_corrected_for_chance():
     def lift(of_that_day):
         pool = memories(*["2024-05-03"] * of_that_day, *[None] * (100 - of_that_day))
         return company(pool, np.array([3.0, 3.0, *[-1.0] * 98]))[2]
@@ -72,7 +72,7 @@ def test_of_many_others_two_are_good_by_chance():
     assert lift(17) / 0.83 == pytest.approx(lift(9) / 0.91 / 2)
 
 
-def test_the_same_text_again_is_no_companion():
+def test_copies_do_not_support_each_other():
     twice = [replace(POOL[0], text="the same"), replace(POOL[1], text="the same"), *POOL[2:]]
     found = company(twice, ODDS)
     assert found[:2].tolist() == [0, 0]
@@ -93,7 +93,7 @@ def with_weight(folder, weight):
     return replace(model, manifest=replace(model.manifest, weights=PipelineWeights(same_day=weight)))
 
 
-def test_an_occasion_raises_the_score_and_leaves_relevance(tiny_onnx):
+def test_same_day_raises_the_score_not_relevance(tiny_onnx):
     model = with_weight(tiny_onnx, 0.5)
     pool = [Memory(" ".join(WORDS[: n + 1]), mentioned_at="2024-05-03" if n % 2 else None) for n in range(len(WORDS))]
     off = Reranker(model, options=Options(weights={"same_day": 0})).rerank("Ruby?", pool, explain=True)
@@ -121,7 +121,7 @@ def ranked(folder, pool, logits, as_of=None, query="Where does Ruby work?"):
 OTHERS = [Memory(f"{word} and {word}s") for word in WORDS[:8]]
 
 
-def test_good_company_does_not_lift_an_outdated_memory_above_its_successor(tiny_onnx):
+def test_outdated_memories_stay_below_their_successor(tiny_onnx):
     def job(place, day):
         return Memory(f"Ruby works at {place}.", occurred_start=day, metadata={"key": "ruby/job"})
 
@@ -134,7 +134,7 @@ def test_good_company_does_not_lift_an_outdated_memory_above_its_successor(tiny_
     assert place[1].rank < place[0].rank
 
 
-def test_what_had_not_begun_speaks_for_nothing(tiny_onnx):
+def test_future_memories_do_not_support_others(tiny_onnx):
     pool = [
         Memory("Ruby moved.", occurred_start="2024-05-03", mentioned_at="2020-05-03"),
         Memory("Ruby sleeps.", mentioned_at="2020-05-03"),
@@ -149,7 +149,7 @@ def test_what_had_not_begun_speaks_for_nothing(tiny_onnx):
     assert then[1] == 0
 
 
-def test_what_was_not_scored_takes_no_part(tiny_onnx):
+def test_unscored_memories_are_ignored(tiny_onnx):
     logits = [3.0, np.nan, 1.0, -2.0, np.nan, *[-2.0] * 6]
     days = memories(*["2024-05-03"] * 4, *[None] * 7)
     found = {result.index: result for result in ranked(tiny_onnx, days, logits)}
@@ -159,6 +159,6 @@ def test_what_was_not_scored_takes_no_part(tiny_onnx):
 
 
 @pytest.mark.parametrize("weight", [-1, 1.5, float("nan")])
-def test_a_weight_out_of_bounds_is_refused(weight):
+def test_a_weight_out_of_range_is_rejected(weight):
     with pytest.raises(InputError, match=r"weights\.same_day: expected a number from 0 to 1"):
         Options(weights={"same_day": weight})

@@ -1,0 +1,26 @@
+"""Rerankers pickle and copy by their constructor arguments; `arerank` mirrors `rerank`."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import pickle
+
+import pytest
+
+from mnemorank import Options, Reranker
+from tests.helpers.requests import POOL, QUERY
+
+
+@pytest.mark.parametrize("duplicate", [lambda r: pickle.loads(pickle.dumps(r)), copy.deepcopy, copy.copy])
+def test_copies_rank_alike(folder, duplicate):
+    options = Options(first_stage="none", weights={"same_day": 0.0}, max_scored=3)
+    with Reranker(folder, options=options, threads=1) as reranker, duplicate(reranker) as other:
+        assert other is not reranker
+        assert other.model is not reranker.model
+        assert other.options == options
+        assert list(other.rerank(QUERY, POOL)) == list(reranker.rerank(QUERY, POOL))
+
+
+def test_arerank_has_the_signature_of_rerank():
+    assert inspect.signature(Reranker.arerank) == inspect.signature(Reranker.rerank)
