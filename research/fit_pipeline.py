@@ -1,6 +1,6 @@
 """Fit a model's calibration, pipeline weights and abstention threshold on dev sets.
 
-    python research/fit_pipeline.py mini --set memex=triplets:mrr@10:eval_70.jsonl --set sessions=longmemeval:map:dev.json
+    python research/fit_pipeline.py mini --set memex=triplets:mrr@10:eval.jsonl --set sessions=longmemeval:map:dev.json
     python research/fit_pipeline.py mini --set … --weight first_stage=0,0.2,0.4 --weight same_day=0,0.1
 
 Prints the calibration of the raw scores (every set counts alike) with the calibration error before and after, a table

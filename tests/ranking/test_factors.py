@@ -31,7 +31,7 @@ def test_exponential_recency_halves_in_ninety_days():
 
 
 def test_a_year_counts_by_its_middle():
-    """A fault of the Hindsight reranker: the year 2024, read as January 1st, looked older than 2024-02-01 and turned a right order around."""
+    """The Hindsight reranker reads the year 2024 as January 1st, so that it looks older than 2024-02-01."""
     linear = Options(recency="linear")
     assert recency(dated("2024"), linear, NOW) > recency(dated("2024-02-01"), linear, NOW)
 
