@@ -11,14 +11,16 @@ import pytest
 
 from mnemorank import Options
 from mnemorank.artifact.manifest import Manifest, PipelineWeights
+from mnemorank.artifact.templates import templates
 from mnemorank.memory.records import ALIASES
 
 DOCS = Path(__file__).parents[2] / "docs"
 _CODE = re.compile(r"`([^`]+)`")
+# Read now, since audits add templates of their own while they run.
+TEMPLATES = tuple(templates)
 # Where the plugins of a kind are kept, and the page that lists them.
 PLUGINS = (
     ("mnemorank.artifact.formats", "formats", "reference/manifest.md"),
-    ("mnemorank.artifact.templates", "templates", "reference/manifest.md"),
     ("mnemorank.scorers.remote.dialects", "dialects", "guides/models.md"),
     ("mnemorank.data.benchmarks", "loaders", "guides/evaluation.md"),
     ("mnemorank.evaluation.audits", "audits", "guides/evaluation.md"),
@@ -51,6 +53,10 @@ def test_pipeline_weights():
 
 def test_fields_of_a_manifest():
     assert not _missing((field.name for field in fields(Manifest)), "reference/manifest.md")
+
+
+def test_templates():
+    assert not _missing(TEMPLATES, "reference/manifest.md")
 
 
 def test_field_names_of_memories():
