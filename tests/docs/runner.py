@@ -17,6 +17,7 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
+import mnemorank
 from mnemorank.cli import main
 from tests.docs.markdown import Block, Command, read_blocks, read_commands
 from tests.docs.output import ELLIPSIS, matches, matches_json
@@ -106,7 +107,8 @@ class PageRunner:
         log = Path("server.log")
         with log.open("w", encoding="utf-8") as stream:
             command = [sys.executable, "-m", "mnemorank", *_with_free_port(arguments)]
-            self.server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=stream)
+            environment = {**os.environ, "PYTHONPATH": str(Path(mnemorank.__file__).parents[1])}
+            self.server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=stream, env=environment)
         self.address = self._wait_for_address(log)
 
     def _wait_for_address(self, log: Path, seconds: float = 60) -> str:
