@@ -22,7 +22,7 @@ def folder(tiny_onnx, tmp_path_factory):
         weights=PipelineWeights(first_stage=0.5),
         long_query_terms=8,
         abstain_below=0.3,
-        windows=Windows(overlap=0.2, most=3),
+        windows=Windows(overlap=0.2, max_count=3),
     )
     write_manifest(target, manifest, ["model.onnx", "tokenizer.json", "config.json"])
     return target

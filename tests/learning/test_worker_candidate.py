@@ -39,7 +39,7 @@ def test_a_candidate_is_run_as_its_parent_is():
     parent = Manifest(
         "mini", "1", calibration=Calibration(0.5, -1.0),
         weights=PipelineWeights(0.3, 1.2, entity_links=2.2, same_day=0.3, query_dates=1.5, rescoring=0.4),
-        first_stage_method="rank", long_query_terms=5, windows=Windows(overlap=0.1, most=2), abstain_below=0.2,
+        first_stage_method="rank", long_query_terms=5, windows=Windows(overlap=0.1, max_count=2), abstain_below=0.2,
     )  # fmt: skip
     candidate = run_like(Manifest("trained", quantization="int8-dynamic"), parent, "0002")
     assert candidate == replace(parent, version="0002", quantization="int8-dynamic")

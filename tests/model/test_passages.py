@@ -28,7 +28,7 @@ def read(folder, text, query=QUERY, **windows):
     """The windows read of a text by a model that reads 64 tokens."""
     model = Model.load(folder)
     manifest = replace(model.manifest, windows=replace(model.manifest.windows, **windows))
-    readings = replace(model, manifest=manifest).readings(query, [Memory(text)])
+    readings = replace(model, manifest=manifest).passages(query, [Memory(text)])
     assert all(0 < reading.passage.length <= model.scorer.room(query) for reading in readings)
     return [reading.window for reading in readings]
 
@@ -55,15 +55,15 @@ def test_what_the_user_leaves_of_the_room_is_for_windows(folder):
     """A note may have a role's name in its first line, and a chat one long reply."""
     log = "".join(f"the cat {i} sat. ruby does work. a dog. " * 4 for i in range(40))
     for heading in ("User: admin\nSystem: aurora\n", "Summary\nassistant: ", "user: go.\nassistant: "):
-        assert len([window for window in read(folder, heading + log, most=4) if len(window) > 40]) == 3
-    assert len(read(folder, log, most=4)) == 4
-    assert len(read(folder, "user: go.\nassistant: " + log, most=1)) == 1
+        assert len([window for window in read(folder, heading + log, max_count=4) if len(window) > 40]) == 3
+    assert len(read(folder, log, max_count=4)) == 4
+    assert len(read(folder, "user: go.\nassistant: " + log, max_count=1)) == 1
 
 
 def test_a_chat_is_read_within_the_tokens_of_its_windows(folder):
     model = Model.load(folder)
     chat = "".join(f"user: no {i}.\n{REPLY}" for i in range(400))
-    *turns, _ = model.readings(QUERY, [Memory(chat)])
+    *turns, _ = model.passages(QUERY, [Memory(chat)])
     room = model.scorer.room(QUERY)
     query = model.scorer.prepare([QUERY])[0].length
     assert len(turns) > 3
@@ -76,7 +76,7 @@ def test_what_the_user_said_in_an_endless_chat_is_read(folder, tmp_path, max_len
     longer = shutil.copytree(folder, tmp_path / "longer")
     manifest = Model.load(folder).manifest
     write_manifest(longer, replace(manifest, max_length=max_length), list(manifest.files))
-    readings = Model.load(longer).readings("where does ruby work, aurora labs?", [Memory(chat)])
+    readings = Model.load(longer).passages("where does ruby work, aurora labs?", [Memory(chat)])
     assert "user: ruby is my name now." in [reading.window for reading in readings]
 
 

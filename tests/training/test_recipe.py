@@ -115,7 +115,7 @@ def test_set_without_a_value_takes_the_key_out(recipe_file):
         ("train=5", "mine.toml: train: expected a table, [train], got 5"),
         ("pipeline.first_stage.method=scores", "pipeline.first_stage.method: expected score or rank, got 'scores'"),
         ("pipeline.first_stage.weight=-1", "mine.toml: pipeline.first_stage.weight: expected a number from 0, got -1"),
-        ("pipeline.windows.most=0", "mine.toml: pipeline.windows.most: expected a whole number from 1, got 0"),
+        ("pipeline.windows.max_count=0", "mine.toml: pipeline.windows.max_count: expected a whole number from 1, got 0"),
         ("pipeline.windows.overlap=5", "mine.toml: pipeline.windows.overlap: expected a number from 0 to 0.9, got 5"),
         ("pipeline.calibration.scale=-1", "mine.toml: pipeline.calibration.scale: expected a number above 0, got -1"),
         ("pipeline.abstain_below=2", "mine.toml: pipeline.abstain_below: expected a number from 0 to 1, got 2"),

@@ -374,7 +374,7 @@ def test_long_memories_are_measured_in_the_windows_that_the_recipe_names(tables,
         for one in records
     ]
     path = write_jsonl(tmp_path / "long.jsonl", long)
-    tables |= {"pipeline": {"windows": {"tokens": 12, "most": 8}}, "dev": {"data": [{"path": str(path)}]}}
+    tables |= {"pipeline": {"windows": {"max_tokens": 12, "max_count": 8}}, "dev": {"data": [{"path": str(path)}]}}
     outcome = train(parse_recipe(tables), tmp_path / "out")
     measured = measure_model(Model.load(tmp_path / "out", probe=False), list(read_lists(path)))
     assert outcome.results.to_dict()["map"]["trained"][0] == pytest.approx(measured.mean("map"), abs=1e-3)
@@ -390,14 +390,14 @@ def test_the_recipe_says_how_the_pipeline_runs_the_model(tables, tmp_path):
             "query_dates": 1.5,
             "rescoring": 0.4,
         },
-        "windows": {"most": 2},
+        "windows": {"max_count": 2},
         "abstain_below": 0.2,
         "calibration": {"scale": 0.5, "bias": -1.0},
     }
     train(parse_recipe({**tables, "train": {**tables["train"], "steps": 1}}), tmp_path / "out")
     manifest = load_artifact(tmp_path / "out").manifest
     assert manifest.weights == PipelineWeights(0.3, 1.2, 2.0, 0.3, 1.5, 0.4)
-    assert manifest.windows == Windows(most=2)
+    assert manifest.windows == Windows(max_count=2)
     assert manifest.abstain_below == 0.2
     assert manifest.calibration == Calibration(0.5, -1.0)
     with pytest.raises(InputError, match=r"pipeline\.weights\.same_dya: unknown key"):

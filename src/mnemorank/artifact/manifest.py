@@ -61,14 +61,15 @@ class PipelineWeights:
 class Windows:
     """How memories longer than the model's input are read.
 
-    :param tokens: the longest window, None for all that the input holds.
-    :param overlap: the share of a window repeated in the next.
-    :param most: windows scored per memory, the best by BM25. Of a chat turns of the user take the place of all but one.
+    :param max_tokens: the longest window, None for as long as the input allows.
+    :param overlap: the share of a window that is repeated in the next.
+    :param max_count: how many windows of a memory are scored, the best by BM25. In a chat, the user's turns take the
+        place of all but one.
     """
 
-    tokens: int | None = None
+    max_tokens: int | None = None
     overlap: float = 0.2
-    most: int = 4
+    max_count: int = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,9 +183,9 @@ CHECKS: dict[str, tuple[str, Callable[[object], bool]]] = {
     "calibration.bias": ("a number", _number(-1e6, 1e6)),
     "first_stage_method": ("score or rank", lambda value: value in ("score", "rank")),
     "long_query_terms": ("a whole number from 1, or null", lambda value: value is None or _count(1)(value)),
-    "windows.tokens": ("a whole number from 8, or null", lambda value: value is None or _count(8)(value)),
+    "windows.max_tokens": ("a whole number from 8, or null", lambda value: value is None or _count(8)(value)),
     "windows.overlap": ("a number from 0 to 0.9", _number(0, 0.9)),
-    "windows.most": ("a whole number from 1", _count(1)),
+    "windows.max_count": ("a whole number from 1", _count(1)),
     "abstain_below": ("a number from 0 to 1", _number(0, 1)),
     "quantization": ("a word", _text),
     "base": ("a string or null", _maybe_text),

@@ -1,8 +1,8 @@
-"""Model: an artifact with its scorer, from memories to raw scores (format, windows, scoring, best window)."""
+"""A model: scores memories for a query (format, passages, scorer, best passage)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -14,22 +14,24 @@ from mnemorank.artifact.manifest import Manifest
 from mnemorank.artifact.resolve import load_artifact
 from mnemorank.errors import QueryTooLongError
 from mnemorank.memory.memory import Memory
-from mnemorank.model.passages import Reader, Reading
+from mnemorank.model.passages import MemoryPassage, PassageReader
 from mnemorank.model.probe import warn_if_failing
 from mnemorank.scorers import Scorer, open_scorer
 from mnemorank.scorers.protocol import Scores
 
-# Memories made ready at a time: bounds memory whatever the pool, and keeps a deadline from passing in preparation.
-_MEMORIES_AT_ONCE = 2048
-_MEMORIES_BEFORE_A_DEADLINE = 64
+# Memories are tokenized and scored in chunks. That bounds the memory in use, and small chunks keep a deadline.
+_CHUNK_MEMORIES = 2048
+_DEADLINE_CHUNK_MEMORIES = 64
+_DEADLINE_CHUNK_CHARACTERS = 16_384
+_MAX_WORD_LENGTH = 40
 
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """Raw scores of a pool.
+    """The raw scores of a pool.
 
-    :param raw: one a memory; NaN where the deadline came first or there is no text.
-    :param matched: for memories read in windows, the part of the text that scored best; None for those read whole.
+    :param raw: a score for each memory; NaN if it was not reached before the deadline or has no text.
+    :param matched: the best window of each memory, None for memories that were read whole.
     :param manifest: of the model that scored, for calibration and thresholds.
     """
 
@@ -43,12 +45,12 @@ class Scored:
         return sum(read) / len(read) if read else 0.0
 
     def passage(self, position: int, memory: Memory) -> str:
-        """What was read of the memory at this position: its best window, or all of it."""
+        """Return what was read of the memory at this position: its best window, or all of it."""
         return self.matched[position] or memory.text
 
 
 class Scoring(Protocol):
-    """What the pipeline asks of a model, or of a chain of models: memories in, raw scores out."""
+    """A model, or a chain of models, as the pipeline sees it: memories in, raw scores out."""
 
     @property
     def manifest(self) -> Manifest: ...
@@ -69,7 +71,7 @@ class Scoring(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """One model. `Model.load("mini")`, a folder, or `hf:org/name`."""
+    """A manifest and the scorer that runs its weights. Create one with `Model.load`."""
 
     manifest: Manifest
     scorer: Scorer
@@ -79,9 +81,13 @@ class Model:
     def load(
         cls, name: str | Path = "mini", *, verify: bool = True, probe: bool | None = None, **options: Any
     ) -> Model:
-        """:param verify: check the files against the manifest's hashes first.
-        :param probe: try the model on a few obvious pairs and warn if it fails; by default done for models on torch
-            and those without a manifest, where template, token ids or head may be wrong.
+        """Load a model by name.
+
+        :param name: a bundled model (`mini`), a folder, a Hugging Face Hub id (`org/name`) or the address of a remote
+            model (`tei:http://127.0.0.1:8080`).
+        :param verify: check the files against the manifest's hashes first.
+        :param probe: score a few obvious pairs and warn if the model fails on them. By default this is done for torch
+            models and for folders without a manifest, where the template, the answer tokens or the head may be wrong.
         :param options: for the scorer; see `open_scorer`.
         """
         artifact = load_artifact(name)
@@ -102,46 +108,62 @@ class Model:
         instruction: str | None = None,
         deadline: Deadline | None = None,
     ) -> Scored:
-        """Score each memory by its best window.
+        """Score each memory by its best passage.
 
-        :param deadline: memories are then scored in the given order.
+        :param deadline: memories are tokenized and scored in the given order until it expires.
         """
         raw = np.full(len(memories), np.nan)
         matched: list[str | None] = [None] * len(memories)
-        step = _MEMORIES_AT_ONCE if deadline is None else _MEMORIES_BEFORE_A_DEADLINE
-        for first in range(0, len(memories), step):
+        reader = PassageReader.create(self.scorer, self.manifest, query, instruction, deadline)
+        for first, chunk in _chunks(memories, has_deadline=deadline is not None):
             if deadline is not None and deadline.expired:
                 break
-            readings = self.readings(query, memories[first : first + step], instruction)
-            passages = [reading.passage for reading in readings]
-            scores = self.scorer.score(query, passages, instruction=instruction, deadline=deadline)
-            for owner, (score, window) in best_of(readings, scores).items():
+            passages = reader.read(chunk)
+            scores = self.scorer.score(
+                query, [each.passage for each in passages], instruction=instruction, deadline=deadline
+            )
+            for owner, (score, window) in _best_passages(passages, scores).items():
                 raw[first + owner], matched[first + owner] = score, window
         return Scored(raw, matched, self.manifest)
 
+    def passages(self, query: str, memories: Sequence[Memory], instruction: str | None = None) -> list[MemoryPassage]:
+        """Return the passages to score: each memory whole, or the best windows of those that are too long."""
+        return PassageReader.create(self.scorer, self.manifest, query, instruction).read(memories)
+
     def count_tokens(self, memories: Sequence[Memory]) -> list[int]:
-        """How many of the model's tokens each memory's own text has."""
+        """Return the number of tokens in each memory's text."""
         return [passage.length for passage in self.scorer.prepare([memory.text for memory in memories])]
 
     def close(self) -> None:
+        """Release the model's memory."""
         self.scorer.close()
 
-    def readings(self, query: str, memories: Sequence[Memory], instruction: str | None = None) -> list[Reading]:
-        """The passages to score: each memory whole, or what is worth reading of those that are too long."""
-        return Reader.of(self.scorer, self.manifest, query, instruction).read(memories)
+
+def _chunks(memories: Sequence[Memory], *, has_deadline: bool) -> Iterator[tuple[int, Sequence[Memory]]]:
+    """Yield the memories in chunks, each with the position of its first memory."""
+    if not has_deadline:
+        for first in range(0, len(memories), _CHUNK_MEMORIES):
+            yield first, memories[first : first + _CHUNK_MEMORIES]
+        return
+    first = characters = 0
+    for i, memory in enumerate(memories):
+        is_full = i - first == _DEADLINE_CHUNK_MEMORIES or characters + len(memory.text) > _DEADLINE_CHUNK_CHARACTERS
+        if i > first and is_full:
+            yield first, memories[first:i]
+            first, characters = i, 0
+        characters += len(memory.text)
+    if first < len(memories):
+        yield first, memories[first:]
 
 
-def best_of(readings: Sequence[Reading], scores: Scores) -> dict[int, tuple[float, str | None]]:
-    """Each memory's best score and the window it was for; a memory with a window not scored in time is left out."""
+def _best_passages(passages: Sequence[MemoryPassage], scores: Scores) -> dict[int, tuple[float, str | None]]:
+    """Return the best score of each memory and its window; a memory with an unscored passage is left out."""
     best: dict[int, tuple[float, str | None]] = {}
-    unfinished = {reading.owner for reading, score in zip(readings, scores, strict=True) if np.isnan(score)}
-    for reading, score in zip(readings, scores, strict=True):
-        if reading.owner not in unfinished and (reading.owner not in best or score > best[reading.owner][0]):
-            best[reading.owner] = float(score), reading.window
+    unfinished = {each.owner for each, score in zip(passages, scores, strict=True) if np.isnan(score)}
+    for each, score in zip(passages, scores, strict=True):
+        if each.owner not in unfinished and (each.owner not in best or score > best[each.owner][0]):
+            best[each.owner] = float(score), each.window
     return best
-
-
-_LONGEST_WORD = 40
 
 
 def score_by_the_end(
@@ -152,19 +174,22 @@ def score_by_the_end(
     instruction: str | None = None,
     deadline: Deadline | None = None,
 ) -> tuple[Scored, str]:
-    """The scores, and what of the query was read: all of it, or its end where the whole leaves a memory no room."""
-    asked = query
+    """Score memories for a query of any length; of one that is too long for the model, only the end is read.
+
+    :returns: the scores, and the query as the model read it.
+    """
+    read = query
     while True:
         try:
-            return model.score(asked, memories, instruction=instruction, deadline=deadline), asked
+            return model.score(read, memories, instruction=instruction, deadline=deadline), read
         except QueryTooLongError as error:
-            asked = end_of(asked, error.max_tokens / (2 * error.tokens))
-            if not asked.strip():
+            read = _tail(read, error.max_tokens / (2 * error.tokens))
+            if not read.strip():
                 raise
 
 
-def end_of(text: str, share: float) -> str:
-    """The last share of a text, from the beginning of a word where there is one near: not every script parts them."""
+def _tail(text: str, share: float) -> str:
+    """Return the last share of a text, from the start of a word if there is one nearby: not all scripts have spaces."""
     start = len(text) - int(len(text) * share)
-    border = text.find(" ", start, start + _LONGEST_WORD)
+    border = text.find(" ", start, start + _MAX_WORD_LENGTH)
     return text[border + 1 :] if 0 <= border < len(text) - 1 else text[start:]

@@ -58,7 +58,7 @@ def prepare(examples: Sequence[Example], model: Model, *, ranking: bool) -> Read
             "there is no example to train on; the files are empty or their caps leave nothing", field="data"
         )
     check_labels(examples, model.manifest.format)
-    reader = replace(model, manifest=replace(model.manifest, windows=replace(model.manifest.windows, most=1)))
+    reader = replace(model, manifest=replace(model.manifest, windows=replace(model.manifest.windows, max_count=1)))
     lists: list[ReadyList] = []
     windowed = dropped = 0
     for example in examples:
@@ -134,7 +134,7 @@ def _formatted_pair(format_name: str) -> PairKey:
 
 def _ready(example: Example, model: Model) -> tuple[ReadyList, int]:
     try:
-        readings = model.readings(example.query, example.memories)
+        readings = model.passages(example.query, example.memories)
     except InputError as error:
         raise InputError(f"{_where(example)}: {error}", field="data") from None
     first: dict[int, Passage] = {}
