@@ -16,8 +16,8 @@ ROOT = Path(__file__).parents[2]
 CARD = ROOT / "src/mnemorank/assets/models/mini/README.md"
 PAGES = [ROOT / "README.md", CARD, *sorted((ROOT / "docs").rglob("*.md"))]
 RUNNABLE = [page for page in PAGES if any(block.language in ("python", "console") for block in read_blocks(page))]
-# Pages about work that has not landed yet.
-PENDING = {"docs/guides/learning.md", "docs/guides/training.md"}
+# Pages whose examples train a model.
+SLOW = {"docs/guides/training.md"}
 # Blocks that need something a test cannot have: a GPU, the Hugging Face Hub, another service.
 MOST_NOT_RUN = 20
 
@@ -26,10 +26,12 @@ def _name(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
-@pytest.mark.parametrize("page", RUNNABLE, ids=_name)
+def _marked(page: Path) -> object:
+    return pytest.param(page, id=_name(page), marks=[pytest.mark.slow] if _name(page) in SLOW else [])
+
+
+@pytest.mark.parametrize("page", [_marked(page) for page in RUNNABLE])
 def test_examples_run_and_print_what_the_page_shows(page: Path, workspace: Path):
-    if _name(page) in PENDING:
-        pytest.skip("waits for other changes")
     PageRunner(page).run()
 
 
