@@ -1,4 +1,4 @@
-"""mnemorank bench, as it is run from a shell."""
+"""`mnemorank bench`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import json
 import pytest
 
 from mnemorank.cli import main
+from mnemorank.cli.bench import TASKS
+from mnemorank.data.benchmarks import loaders
 
 CONTRACT = {
     "map", "mrr@10", "ndcg@10", "recall@5", "recall@10", "hit@1", "hit@3", "hit@5", "hit@10", "ece", "seconds", "pairs",
@@ -14,7 +16,7 @@ CONTRACT = {
 
 
 @pytest.fixture(autouse=True)
-def own_cache(tmp_path, monkeypatch):
+def cache_folder(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
@@ -28,6 +30,10 @@ def triplets(tmp_path):
     return path
 
 
+def test_help_lists_all_tasks():
+    assert sorted(TASKS) == sorted(loaders)
+
+
 def test_writes_figures_and_report(triplets, tiny_onnx, tmp_path, capsys):
     files = [str(tmp_path / name) for name in ("figures.json", "report.html")]
     models = ["--model", str(tiny_onnx), "--model", "bm25", "--model", "first-stage"]
@@ -35,7 +41,7 @@ def test_writes_figures_and_report(triplets, tiny_onnx, tmp_path, capsys):
     out, err = capsys.readouterr()
     assert (code, err) == (0, "")
     assert "triplets: 2 questions" in out
-    assert "against bm25: map" in out
+    assert "vs. bm25: map" in out
     figures = json.loads((tmp_path / "figures.json").read_text())
     assert {"task", "path", "queries", "candidates_mean", "models"} <= set(figures)
     assert (figures["queries"], figures["candidates_mean"]) == (2, 4.0)
@@ -46,21 +52,21 @@ def test_writes_figures_and_report(triplets, tiny_onnx, tmp_path, capsys):
     assert (tmp_path / "report.html").read_text().startswith("<!DOCTYPE html>")
 
 
-def test_json_alone_on_standard_output(triplets, capsys):
+def test_json_goes_to_stdout_alone(triplets, capsys):
     assert main(["bench", "triplets", str(triplets), "--model", "bm25", "--limit", "1", "--json", "-"]) == 0
     assert json.loads(capsys.readouterr().out)["queries"] == 1
 
 
-def test_a_second_run_uses_the_first(triplets, tmp_path, capsys):
+def test_a_second_run_uses_the_cache(triplets, tmp_path, capsys):
     assert main(["bench", "triplets", str(triplets), "--model", "bm25"]) == 0
-    kept = list((tmp_path / "cache" / "mnemorank" / "bench").iterdir())
-    before = kept[0].read_bytes()
+    files = list((tmp_path / "cache" / "mnemorank" / "bench").iterdir())
+    before = files[0].read_bytes()
     assert main(["bench", "triplets", str(triplets), "--model", "bm25"]) == 0
-    assert kept[0].read_bytes() == before
+    assert files[0].read_bytes() == before
     assert len(before.splitlines()) == 2
 
 
-def test_no_cache_leaves_nothing(triplets, tmp_path):
+def test_no_cache_writes_nothing(triplets, tmp_path):
     assert main(["bench", "triplets", str(triplets), "--model", "bm25", "--no-cache"]) == 0
     assert not (tmp_path / "cache").exists()
 
@@ -85,6 +91,6 @@ def test_bad_input_is_one_line_and_exit_2(triplets, capsys, arguments, name):
     assert err.count("\n") == 1
 
 
-def test_a_failing_model_is_no_result(triplets, capsys):
+def test_a_failing_model_is_a_failure(triplets, capsys):
     assert main(["bench", "triplets", str(triplets), "--model", "http://127.0.0.1:9/rerank"]) == 1
     assert "127.0.0.1:9" in capsys.readouterr().err

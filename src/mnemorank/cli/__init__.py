@@ -1,4 +1,4 @@
-"""The command line: one module a command, imported only when it is used."""
+"""The command line. Each command is a module of this package; what it needs is imported when it runs."""
 
 from __future__ import annotations
 
@@ -17,22 +17,15 @@ from mnemorank.errors import ArtifactError, InputError, MissingExtraError, Mnemo
 
 COMMANDS = ("demo", "rerank", "score", "models", "bench", "audit", "serve", "train", "export", "learn")
 
-# Their notices at import are about their own insides: nobody at a command line can act on them.
+# They log notices about their own internals on import.
 _NOISY_LOGGERS = ("torchao", "torch.utils._pytree")
 
 
-class Parser(argparse.ArgumentParser):
-    """Says in one line what is wrong; `--help` says the rest."""
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"error: {message} (see {self.prog} --help)\n")
-
-
 class Command(Protocol):
-    """What a command's module offers.
+    """The module of a command.
 
     :param HELP: one line for the list of commands.
-    :param EXAMPLE: a command line that works, shown by --help.
+    :param EXAMPLE: a command line that works, shown by `--help`.
     """
 
     HELP: str
@@ -40,13 +33,14 @@ class Command(Protocol):
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None: ...
 
-    def run(self, arguments: argparse.Namespace) -> int | None: ...
+    def run(self, arguments: argparse.Namespace) -> int | None:
+        """Run the command and return its exit code; None for 0."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command and return its exit code: 0 done, 1 failed, 2 bad usage or input."""
+    """Run a command and return its exit code: 0 for success, 1 for a failure, 2 for bad usage or input."""
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # a terminal that cannot show a bar shows a question mark
+        sys.stdout.reconfigure(errors="replace")  # terminals that cannot show a bar character show a question mark
     arguments = build_parser().parse_args(argv)
     for name in _NOISY_LOGGERS:
         logging.getLogger(name).setLevel(logging.ERROR)
@@ -57,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except MnemorankError as error:
         return _fail(error, 1)
     except BrokenPipeError:
-        # The reader of a pipe (head) has what it wanted; Python must not complain at exit.
+        # The reader of the pipe, such as `head`, has enough. Keep Python from failing to flush stdout at exit.
         with contextlib.suppress(OSError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
@@ -68,25 +62,32 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def build_parser() -> argparse.ArgumentParser:
-    parser = Parser(
+    parser = _Parser(
         prog="mnemorank",
         description="The reranker for agent memory.",
         epilog="Example: mnemorank rerank 'where does Ruby work now?' memories.jsonl --top-k 5",
     )
     parser.add_argument("--version", action="version", version=f"mnemorank {__version__}")
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for name in COMMANDS:
         command = cast(Command, import_module(f"mnemorank.cli.{name}"))
-        sub = commands.add_parser(
+        subparser = subparsers.add_parser(
             name,
             help=command.HELP,
             description=command.HELP,
             epilog=f"Example:\n  {command.EXAMPLE}",
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
-        command.add_arguments(sub)
-        sub.set_defaults(run=command.run)
+        command.add_arguments(subparser)
+        subparser.set_defaults(run=command.run)
     return parser
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser whose errors are one line, without the usage."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"error: {message} (see {self.prog} --help)\n")
 
 
 def _fail(error: object, code: int) -> int:

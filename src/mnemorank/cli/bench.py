@@ -1,4 +1,4 @@
-"""mnemorank bench: measure models and baselines on a benchmark."""
+"""`mnemorank bench`: measure models and baselines on a benchmark."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mnemorank.cli.output import named_number, positive_number
+from mnemorank.cli.arguments import named_number, positive_int
 
 if TYPE_CHECKING:
     from mnemorank.data.examples import Example
@@ -17,35 +17,42 @@ if TYPE_CHECKING:
 HELP = "measure models and baselines on a benchmark"
 EXAMPLE = "mnemorank bench longmemeval longmemeval_s.json --model mini --model bm25 --html report.html"
 
-TASKS = "triplets, lists, graded, longmemeval, longmemeval-turns, locomo, hotpotqa, 2wiki, musique, squad, beir"
+TASKS = (
+    "triplets", "lists", "graded", "everyday", "longmemeval", "longmemeval-turns", "locomo", "hotpotqa", "2wiki",
+    "musique", "squad", "beir",
+)  # fmt: skip
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("task", metavar="TASK", help=TASKS)
-    parser.add_argument("path", metavar="PATH", help="the benchmark's own file or folder, plain, .gz or .zst")
+    parser.add_argument("task", metavar="TASK", help=", ".join(TASKS))
+    parser.add_argument(
+        "path", metavar="PATH", help="the published file or folder of the benchmark; plain, .gz or .zst"
+    )
     parser.add_argument(
         "--model",
         action="append",
         metavar="M",
         dest="models",
-        help="what to measure, may be repeated: a bundled model, a model folder, hf:org/name, a bi-encoder folder "
-        "(bi:FOLDER), an HTTP reranker (http://…), or a baseline: first-stage, bm25, recency, fusion, random "
-        "(default: mini and first-stage). The first is compared with the others",
+        help="a bundled model, a model folder, a Hub id, a bi-encoder folder (bi:FOLDER), an HTTP reranker (http://…), "
+        "or a baseline: first-stage, bm25, recency, fusion, random; may be repeated (default: mini and first-stage). "
+        "The first is compared with the others",
     )
-    parser.add_argument("--limit", type=positive_number, metavar="N", help="only the first N questions")
-    parser.add_argument("--model-only", action="store_true", help="the bare model: no blend, no other stage")
+    parser.add_argument("--limit", type=positive_int, metavar="N", help="use only the first N questions")
+    parser.add_argument(
+        "--model-only", action="store_true", help="rank by the model alone, without the pipeline around it"
+    )
     parser.add_argument(
         "--weight",
         action="append",
         type=named_number,
         metavar="NAME=W",
         dest="weights",
-        help="override a pipeline weight of the model, such as same_day=0; may be repeated",
+        help="override a pipeline weight, such as same_day=0; may be repeated",
     )
-    parser.add_argument("--threads", type=positive_number, metavar="N", help="threads of each model (default: all)")
-    parser.add_argument("--json", metavar="FILE", help="write the figures as JSON; - for standard output")
-    parser.add_argument("--html", metavar="FILE", help="write a report, one page that needs no network")
-    parser.add_argument("--no-cache", action="store_true", help="ask everything anew, keep nothing")
+    parser.add_argument("--threads", type=positive_int, metavar="N", help="threads of each model (default: all cores)")
+    parser.add_argument("--json", metavar="FILE", help="write the figures to FILE as JSON; - for standard output")
+    parser.add_argument("--html", metavar="FILE", help="write a self-contained HTML report to FILE")
+    parser.add_argument("--no-cache", action="store_true", help="neither read nor write cached results")
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -66,7 +73,7 @@ def run(arguments: argparse.Namespace) -> None:
         contestant(name, model_only=arguments.model_only, options=options, threads=arguments.threads) for name in names
     ]
 
-    def shown(examples: Iterable[Example]) -> Iterator[Example]:
+    def with_progress(examples: Iterable[Example]) -> Iterator[Example]:
         return progress(examples, arguments.task, arguments.limit)
 
     evaluation = evaluate(
@@ -75,14 +82,14 @@ def run(arguments: argparse.Namespace) -> None:
         contestants,
         limit=arguments.limit,
         cache=None if arguments.no_cache else default_folder(),
-        progress=shown,
+        progress=with_progress,
     )
     summary = summarise(evaluation)
     figures = json.dumps(summary.to_json(), ensure_ascii=False, indent=2, allow_nan=False)
     if arguments.json == "-":
         print(figures)
     else:
-        print(_shown(summary))
+        print(_format(summary))
     if arguments.json and arguments.json != "-":
         Path(arguments.json).write_text(figures + "\n", encoding="utf-8")
     if arguments.html:
@@ -99,45 +106,46 @@ def _existing(text: str) -> Path:
 
     path = Path(text).expanduser()
     if not path.exists():
-        raise InputError(f"{path}: no such file or folder")
+        raise InputError("no such file or folder", field=str(path), code="not_found")
     return path
 
 
 def _writable(text: str) -> Path:
-    """Found out before hours of work, not after."""
+    """Return the path of an output file; fail before the work, not after."""
     from mnemorank.errors import InputError
 
     path = Path(text)
     if path.is_dir() or not path.absolute().parent.is_dir():
-        raise InputError(f"{path}: cannot be written: " + ("is a folder" if path.is_dir() else "no such folder"))
+        problem = "it is a folder" if path.is_dir() else "its folder does not exist"
+        raise InputError(f"cannot write the file: {problem}", field=str(path))
     return path
 
 
-def _shown(summary: Summary) -> str:
+def _format(summary: Summary) -> str:
     from mnemorank.cli.output import table
 
     columns = ("map", "mrr@10", "ndcg@10", "recall@5", "recall@10", "hit@1", "hit@5")
-    has_pairs = any(one.pairwise is not None for one in summary.figures.values())
-    has_abstention = any(one.abstention for one in summary.figures.values())
+    has_pairs = any(figures.pairwise is not None for figures in summary.figures.values())
+    has_abstention = any(figures.abstention for figures in summary.figures.values())
     rows = []
-    for name, one in summary.figures.items():
-        spread = one.intervals["map"]
+    for name, figures in summary.figures.items():
+        interval = figures.intervals["map"]
         row = [
             name,
-            *(_figure(one.mean(column)) for column in columns),
-            f"{_figure(spread.low)}–{_figure(spread.high)}",
+            *(_figure(figures.mean(column)) for column in columns),
+            f"{_figure(interval.low)}–{_figure(interval.high)}",
         ]
-        row += [_figure(one.pairwise)] if has_pairs else []
-        row += [_figure((one.abstention or {}).get("abstention_f1"))] if has_abstention else []
-        row += [_figure(one.ece), f"{one.seconds:.1f}", f"{one.pairs / one.seconds:.0f}" if one.seconds else "–"]
-        rows.append(row)
+        row += [_figure(figures.pairwise)] if has_pairs else []
+        row += [_figure((figures.abstention or {}).get("abstention_f1"))] if has_abstention else []
+        pairs_per_second = f"{figures.pairs / figures.seconds:.0f}" if figures.seconds else "–"
+        rows.append([*row, _figure(figures.ece), f"{figures.seconds:.1f}", pairs_per_second])
     header = ["", *columns, "map 95 %"]
     header += ["pairwise"] if has_pairs else []
     header += ["abstain F1"] if has_abstention else []
     header += ["ece", "s", "pairs/s"]
-    recall = "" if summary.pool_recall is None else f", {summary.pool_recall:.1%} of the relevant ones among them"
+    recall = "" if summary.pool_recall is None else f", with {summary.pool_recall:.1%} of the relevant memories"
     lines = [
-        f"{summary.task}: {summary.queries} questions ({summary.ranked} with an answer), "
+        f"{summary.task}: {summary.queries} questions ({summary.ranked} answerable), "
         f"{summary.candidates_mean:.1f} candidates each{recall}",
         "",
         table(rows, header, right=range(1, len(header))),
@@ -147,15 +155,15 @@ def _shown(summary: Summary) -> str:
     for other, by_measure in summary.comparisons.items():
         result = by_measure["map"]
         lines.append(
-            f"{first} against {other}: map {result.difference.mean:+.4f} "
+            f"{first} vs. {other}: map {result.difference.mean:+.4f} "
             f"({result.difference.low:+.4f} to {result.difference.high:+.4f}), p = {result.p:.4f}, "
-            f"{result.wins} won, {result.losses} lost, {result.ties} tied"
+            f"{result.wins} wins, {result.losses} losses, {result.ties} ties"
         )
     for name, figures in summary.figures.items():
         exchange = figures.exchange
         if exchange.added or exchange.lost:
             lines.append(
-                f"{name}: top 5 against the first stage: {exchange.added} relevant added, {exchange.lost} lost, "
+                f"{name}: top 5 vs. the first stage: {exchange.added} relevant memories added, {exchange.lost} lost, "
                 f"net {exchange.net:+d}"
             )
     return "\n".join(lines)

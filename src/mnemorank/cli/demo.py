@@ -1,14 +1,15 @@
-"""mnemorank demo: rerank the bundled sample memories."""
+"""`mnemorank demo`: rerank the bundled sample memories."""
 
 from __future__ import annotations
 
 import argparse
 
-from mnemorank.cli.output import add_model
+from mnemorank.cli.arguments import add_model
 
 HELP = "rerank the bundled sample memories for a few questions"
 EXAMPLE = "mnemorank demo"
 
+# Each with the date it is asked for, None for now.
 QUESTIONS: tuple[tuple[str, str | None], ...] = (
     ("Where does Ruby work now?", None),
     ("Where was Ruby working in 2021?", None),
@@ -21,7 +22,7 @@ QUESTIONS: tuple[tuple[str, str | None], ...] = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
-    parser.add_argument("--query", metavar="TEXT", help="ask this instead of the sample questions")
+    parser.add_argument("--query", metavar="TEXT", help="rerank for this query instead of the sample questions")
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -29,23 +30,21 @@ def run(arguments: argparse.Namespace) -> None:
     from importlib.resources import as_file, files
 
     from mnemorank import Reranker
-    from mnemorank.cli.output import paint
-    from mnemorank.cli.ranking_view import show
+    from mnemorank.cli.output import BOLD, MAGENTA, paint, ranking_table
     from mnemorank.memory.files import load_memories
 
     with as_file(files("mnemorank") / "assets" / "samples" / "memories.jsonl") as path:
         memories = load_memories(path)
     questions = ((arguments.query, None),) if arguments.query else QUESTIONS
     with Reranker(arguments.model) as reranker:
-        reranker.rerank("warm up", ["the first run is slower"])
-        print(f"{len(memories)} memories of one life: work, family, health, code. The three best for each question,")
-        print("with relevance, places gained over the given order, and dates.\n")
+        reranker.rerank("warm up", ["the first call is slower"])
+        print(f"{len(memories)} memories of one person: work, family, health, code. The three best for each question,")
+        print("with rank, relevance, places gained over the first stage, and dates.\n")
         started = time.monotonic()
         for query, as_of in questions:
-            asked = f"  (as of {as_of})" if as_of else ""
-            print(paint(f"  {query}{asked}", 1, 35))
-            print(show(reranker.rerank(query, memories, top_k=3, as_of=as_of)) + "\n")
-        pairs = len(questions) * len(memories)
+            suffix = f"  (as of {as_of})" if as_of else ""
+            print(paint(f"  {query}{suffix}", BOLD, MAGENTA))
+            print(ranking_table(reranker.rerank(query, memories, top_k=3, as_of=as_of)) + "\n")
         seconds = time.monotonic() - started
-        print(f"{pairs} pairs in {seconds:.1f} s on this CPU.")
-        print("Try: mnemorank demo --query 'when is the dentist?'  or  mnemorank rerank QUERY your-memories.jsonl")
+    print(f"{len(questions) * len(memories)} pairs in {seconds:.1f} s on this CPU.")
+    print("Try: mnemorank demo --query 'when is the dentist?'  or  mnemorank rerank QUERY your-memories.jsonl")

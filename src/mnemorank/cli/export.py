@@ -1,29 +1,35 @@
-"""`mnemorank export`: a trained model as a small ONNX artifact."""
+"""`mnemorank export`: convert a trained model to ONNX."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
 
-HELP = "turn a trained model into a small ONNX model that runs without torch"
+from mnemorank.cli.arguments import add_json
+
+HELP = "convert a trained model to a small ONNX model that runs without torch"
 EXAMPLE = "mnemorank export runs/mine models/mine --quantize int8 --dev dev.jsonl"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", metavar="MODEL", help="the folder that training wrote")
-    parser.add_argument("output", metavar="DIR", type=Path, help="where the exported model goes")
+    parser.add_argument("model", metavar="MODEL", help="a model folder written by `mnemorank train`")
+    parser.add_argument("output", metavar="DIR", type=Path, help="the folder of the exported model")
     parser.add_argument(
         "--quantize",
         choices=("none", "int8", "int8-static", "int4"),
         default="int8",
-        help="INT8 with ranges taken at run time (default) or from calibration, INT4 weights, or none (fp32)",
+        help="INT8 with dynamic ranges (default), INT8 with calibrated ranges, INT4 weights, or none (FP32)",
     )
-    parser.add_argument("--dev", metavar="FILE", type=Path, help="triplets, graded pairs or lists to judge quality by")
-    parser.add_argument("--calibration", metavar="FILE", type=Path, help="examples for ranges; --dev's by default")
     parser.add_argument(
-        "--tolerance", type=float, default=0.01, help="by how much NDCG@10 on --dev may fall (default 0.01)"
+        "--dev", metavar="FILE", type=Path, help="examples to compare the exported model with the original on"
     )
-    parser.add_argument("--json", action="store_true", help="print the parity figures as JSON")
+    parser.add_argument(
+        "--calibration", metavar="FILE", type=Path, help="examples that calibrate the ranges (default: those of --dev)"
+    )
+    parser.add_argument(
+        "--tolerance", type=float, default=0.01, help="largest acceptable drop of NDCG@10 on --dev (default: 0.01)"
+    )
+    add_json(parser)
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -45,4 +51,4 @@ def run(arguments: argparse.Namespace) -> None:
         )
         return
     print(table(exported.parity.rows(), ("parity", f"{exported.manifest.name}, {exported.manifest.quantization}")))
-    print(f"\nwritten to {exported.path}")
+    print(f"\nwrote {exported.path}")

@@ -1,43 +1,48 @@
-"""What the commands print: tables on stdout, progress on stderr when a person watches."""
+"""What commands print: tables, rankings and JSON on stdout, progress bars on stderr."""
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import os
 import shutil
 import sys
-import time
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import IO, Any, TypeVar
+from typing import IO, TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from mnemorank.memory.memory import Memory
+    from mnemorank.results import Ranking, Result
 
 T = TypeVar("T")
 
-
-def uses_colour(stream: IO[str]) -> bool:
-    return stream.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
+# ANSI codes.
+BOLD, DIM, RED, GREEN, YELLOW, MAGENTA, CYAN = 1, 2, 31, 32, 33, 35, 36
+# Factors that multiply the score; the others are log-odds that add up.
+_MULTIPLIERS = ("recency", "temporal", "proof", "trust")
+_BAR_CELLS = 6
+_BAR_EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 
 def paint(text: str, *codes: int, stream: IO[str] | None = None) -> str:
-    """The text in ANSI colours where the stream is a terminal."""
-    if not uses_colour(stream or sys.stdout):
+    """Return the text with ANSI codes if the stream (by default stdout) is a terminal with colors."""
+    if not _has_colors(stream or sys.stdout):
         return text
     return f"\033[{';'.join(map(str, codes))}m{text}\033[0m"
 
 
-def terminal_width(most: int = 140) -> int:
-    return min(shutil.get_terminal_size((110, 24)).columns, most)
+def terminal_width(maximum: int = 140) -> int:
+    return min(shutil.get_terminal_size((110, 24)).columns, maximum)
 
 
 def width(text: str) -> int:
-    """Columns that a text takes in a terminal."""
+    """Return the number of columns that a text takes in a terminal."""
     return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
 
 
 def shorten(text: str, columns: int) -> str:
-    """One line of at most so many columns, with an ellipsis where it was cut; control characters are dropped."""
+    """Return the text as one line without control characters, cut with an ellipsis if it is too wide."""
     line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
     if width(line) <= columns:
         return line
@@ -49,86 +54,121 @@ def shorten(text: str, columns: int) -> str:
     return result.rstrip() + "…"
 
 
-def pad(text: str, columns: int, right: bool = False) -> str:
-    space = " " * max(columns - width(text), 0)
-    return space + text if right else text + space
-
-
 def table(rows: Iterable[Sequence[object]], header: Sequence[str], right: Sequence[int] = ()) -> str:
-    """A plain table; the columns named in `right` are aligned right."""
+    """Return a plain-text table.
+
+    :param right: the indices of right-aligned columns.
+    """
     cells = [[str(cell) for cell in row] for row in rows]
     widths = [max(width(row[i]) for row in [list(header), *cells]) for i in range(len(header))]
 
     def line(row: Sequence[str]) -> str:
-        return "  ".join(pad(cell, widths[i], i in right) for i, cell in enumerate(row)).rstrip()
+        return "  ".join(_pad(cell, widths[i], i in right) for i, cell in enumerate(row)).rstrip()
 
     return "\n".join([line(header), "  ".join("─" * w for w in widths), *(line(row) for row in cells)])
 
 
 def print_json(value: Any) -> None:
-    """Print as JSON that any reader takes: no NaN, and escapes for what the terminal or a file cannot encode."""
-    text = json.dumps(_finite(value), ensure_ascii=False, indent=2, allow_nan=False)
+    """Print JSON that every parser accepts: null for NaN, and escapes for what stdout cannot encode."""
+    text = json.dumps(_without_nan(value), ensure_ascii=False, indent=2, allow_nan=False)
     try:
         text.encode(sys.stdout.encoding or "utf-8")
     except UnicodeEncodeError:
-        text = json.dumps(_finite(value), indent=2, allow_nan=False)
+        text = json.dumps(_without_nan(value), indent=2, allow_nan=False)
     print(text)
 
 
-def _finite(value: Any) -> Any:
-    """The value with null for numbers that JSON does not have."""
+def progress(items: Iterable[T], label: str, total: int | None = None) -> Iterator[T]:
+    """Yield the items and show a progress bar, if stderr is a terminal and tqdm is installed."""
+    if not sys.stderr.isatty():
+        return iter(items)
+    try:
+        from tqdm import tqdm
+    except ImportError:
+        return iter(items)
+    return iter(tqdm(items, desc=label, total=total, leave=False, dynamic_ncols=True))
+
+
+def ranking_table(ranking: Ranking, *, explain: bool = False) -> str:
+    """Return a line for each result, and what holds for the whole ranking.
+
+    :param explain: add a line with the factors of each score.
+    """
+    columns = terminal_width()
+    lines = [line for result in ranking for line in _result_lines(result, columns, explain)]
+    if not ranking.results:
+        lines.append("no memory was selected")
+    if ranking.abstained and ranking.results:
+        lines.append(paint("abstained: no memory is relevant enough to answer the query", YELLOW))
+    if ranking.degraded:
+        lines.append(paint(f"degraded ({ranking.degraded.kind}): {ranking.degraded}", RED))
+    lines += [paint(f"warning: {warning}", YELLOW) for warning in ranking.warnings]
+    return "\n".join(lines)
+
+
+def ranking_to_json(ranking: Ranking) -> dict[str, Any]:
+    """Return a ranking as JSON values, with all fields of the memories."""
+    record = ranking.to_dict()
+    for entry, result in zip(record["results"], ranking, strict=True):
+        entry["memory"] = result.memory.to_dict()
+        if not result.factors:
+            del entry["factors"]
+    return record
+
+
+def _has_colors(stream: IO[str]) -> bool:
+    return stream.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
+
+
+def _pad(text: str, columns: int, right: bool) -> str:
+    space = " " * max(columns - width(text), 0)
+    return space + text if right else text + space
+
+
+def _without_nan(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {key: _finite(each) for key, each in value.items()}
-    return [_finite(each) for each in value] if isinstance(value, (list, tuple)) else value
+        return {key: _without_nan(item) for key, item in value.items()}
+    return [_without_nan(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
-def progress(items: Iterable[T], label: str, total: int | None = None) -> Iterator[T]:
-    """Yield the items, showing a bar with the time left on stderr; nothing at all when stderr is not a terminal."""
-    if not sys.stderr.isatty():
-        yield from items
-        return
-    count = total if total is not None else len(items) if isinstance(items, Sequence) else None
-    started = time.monotonic()
-    for done, item in enumerate(items, 1):
-        yield item
-        _draw(label, done, count, time.monotonic() - started)
-    print("\r\033[K", end="", file=sys.stderr, flush=True)
+def _result_lines(result: Result, columns: int, explain: bool) -> list[str]:
+    relevance = result.relevance
+    number = "  — " if relevance is None else f"{relevance:.2f}"
+    head = f"{result.rank:>3}  {_bar(relevance)} {number}  {_rank_change(result.rank_change)}  "
+    date = f"{_dates(result.memory):<23}  "
+    mark = "  ⟲ superseded" if result.stale else ""
+    text = shorten(result.passage or result.memory.text, max(columns - width(head) - width(date) - width(mark), 20))
+    is_relevant = (relevance or 0) >= 0.5
+    text_code = DIM if result.stale else BOLD if is_relevant else 0
+    lines = [
+        paint(head, GREEN if is_relevant else 0) + paint(date, CYAN) + paint(text, text_code) + paint(mark, YELLOW)
+    ]
+    if explain and result.factors:
+        factors = (f"{name} {value:{'' if name in _MULTIPLIERS else '+'}.2f}" for name, value in result.factors.items())
+        lines.append(" " * 5 + paint(f"{'  '.join(factors)}  raw {result.raw_score:.2f}", DIM))
+    return lines
 
 
-def _draw(label: str, done: int, total: int | None, seconds: float) -> None:
-    if total:
-        filled = round(24 * done / total)
-        left = seconds / done * (total - done)
-        bar = f"{'━' * filled}{'╌' * (24 - filled)} {done}/{total}  {left:.0f} s left"
-    else:
-        bar = f"{done} done, {seconds:.0f} s"
-    print(f"\r\033[K{label} {bar}", end="", file=sys.stderr, flush=True)
+def _bar(relevance: float | None) -> str:
+    if relevance is None:
+        return "·" * _BAR_CELLS
+    full, eighths = divmod(round(relevance * _BAR_CELLS * 8), 8)
+    return ("█" * full + (_BAR_EIGHTHS[eighths] if eighths else "")).ljust(_BAR_CELLS)
 
 
-def add_model(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--model", default="mini", metavar="M", help="bundled model, model folder or hf:org/name (default: mini)"
-    )
+def _rank_change(places: int) -> str:
+    return "   =" if places == 0 else f"{'↑' if places > 0 else '↓'}{abs(places):>3}"
 
 
-def add_json(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="write JSON to standard output and nothing else")
-
-
-def named_number(text: str) -> tuple[str, float]:
-    """Parse `name=number`, for argparse."""
-    name, _, number = text.partition("=")
-    try:
-        return name, float(number)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"expected NAME=NUMBER, got {text!r}") from None
-
-
-def positive_number(text: str) -> int:
-    """A whole number from 1, for argparse."""
-    number = int(text) if text.isdecimal() else 0
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"expected a whole number from 1, got {text!r}")
-    return number
+def _dates(memory: Memory) -> str:
+    start, end = memory.occurred_start, memory.occurred_end
+    if start and end:
+        first, last = str(start)[:10], str(end)[:10]
+        return first if first == last else f"{first} → {last}"
+    if start:
+        return f"{str(start)[:10]} →" if not memory.is_event else str(start)[:10]
+    if end:
+        return f"→ {str(end)[:10]}"
+    return str(memory.mentioned_at)[:10] if memory.mentioned_at else ""

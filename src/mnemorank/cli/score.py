@@ -1,12 +1,12 @@
-"""mnemorank score: the relevance of texts, each for itself."""
+"""`mnemorank score`: the relevance of single texts."""
 
 from __future__ import annotations
 
 import argparse
 
-from mnemorank.cli.output import add_json, add_model
+from mnemorank.cli.arguments import add_json, add_model
 
-HELP = "score texts for a query, each for itself"
+HELP = "score texts for a query, independently of each other"
 EXAMPLE = "mnemorank score 'where does Ruby work now?' 'Ruby joined Aurora Labs' 'Ruby likes tea'"
 
 
@@ -14,7 +14,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("query", metavar="QUERY")
     parser.add_argument("texts", metavar="TEXT", nargs="+")
     add_model(parser)
-    parser.add_argument("--instruction", metavar="TEXT", help="for models that take one")
+    parser.add_argument("--instruction", metavar="TEXT", help="the instruction, for models that take one")
     add_json(parser)
 
 
@@ -36,11 +36,11 @@ def run(arguments: argparse.Namespace) -> None:
         )
         return
     rows = [
-        (_shown(score.relevance), _shown(score.raw_score), shorten(text, terminal_width() - 24))
+        (_format(score.relevance), _format(score.raw_score), shorten(text, terminal_width() - 24))
         for text, score in zip(arguments.texts, scores, strict=True)
     ]
     print(table(rows, ("relevance", "raw", "text"), right=(0, 1)))
 
 
-def _shown(number: float | None) -> str:
+def _format(number: float | None) -> str:
     return "—" if number is None else f"{number:.3f}"
