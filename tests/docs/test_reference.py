@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import inspect
 import re
+from collections.abc import Callable
 from dataclasses import fields
 from importlib import import_module
 from pathlib import Path
 
 import pytest
 
-from mnemorank import Options
+from mnemorank import Failover, Options, Reranker
 from mnemorank.artifact.manifest import Manifest, PipelineWeights
 from mnemorank.artifact.templates import templates
 from mnemorank.memory.records import ALIASES
+from mnemorank.scorers.onnx import OnnxScorer
+from mnemorank.scorers.remote.scorer import RemoteScorer
 
 DOCS = Path(__file__).parents[2] / "docs"
 _CODE = re.compile(r"`([^`]+)`")
@@ -42,6 +46,22 @@ def _missing(names: object, page: str) -> list[str]:
 
 def test_options():
     assert not _missing((field.name for field in fields(Options)), "guides/options.md")
+
+
+@pytest.mark.parametrize(
+    ("function", "page"),
+    [
+        (Reranker.rerank, "guides/rerank.md"),
+        (Failover, "guides/models.md"),
+        (OnnxScorer, "guides/models.md"),
+        (RemoteScorer, "guides/models.md"),
+    ],
+    ids=["rerank", "failover", "onnx", "remote"],
+)
+def test_keyword_arguments(function: Callable[..., object], page: str):
+    parameters = inspect.signature(function).parameters.values()
+
+    assert not _missing((each.name for each in parameters if each.kind is each.KEYWORD_ONLY), page)
 
 
 def test_pipeline_weights():
