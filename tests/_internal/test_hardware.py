@@ -11,13 +11,13 @@ from mnemorank._internal.hardware import HardwareProfile, accelerator_budget, de
 
 
 def test_detects_the_hardware_of_this_process():
-    found = detect_hardware()
-    assert 1 <= found.cores <= (os.cpu_count() or 1)
-    assert found.memory_bytes is not None
-    assert 2**28 < found.memory_bytes <= os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    assert found.threads == found.cores
-    if found.accelerator is None:
-        assert (found.device, found.dtype) == ("cpu", "float32")
+    profile = detect_hardware()
+    assert 1 <= profile.cores <= (os.cpu_count() or 1)
+    assert profile.memory_bytes is not None
+    assert 2**28 < profile.memory_bytes <= os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    assert profile.threads == profile.cores
+    if profile.accelerator is None:
+        assert (profile.device, profile.dtype) == ("cpu", "float32")
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="the system has no CPU affinity")
@@ -86,7 +86,7 @@ def test_an_accelerator_decides_device_and_dtype(kind, dtype, gigabytes, budget,
     card = SimpleNamespace(name="Card", total_memory=gigabytes * 2**30)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda number: card)
     monkeypatch.setattr(torch.mps, "recommended_max_memory", lambda: gigabytes * 2**30)
-    found = detect_hardware()
-    assert (found.accelerator, found.device, found.dtype, found.token_budget) == (kind, kind, dtype, budget)
-    assert found.accelerator_bytes == gigabytes * 2**30
+    profile = detect_hardware()
+    assert (profile.accelerator, profile.device, profile.dtype, profile.token_budget) == (kind, kind, dtype, budget)
+    assert profile.accelerator_bytes == gigabytes * 2**30
     assert detect_hardware(accelerators=False).device == "cpu"

@@ -106,8 +106,8 @@ def test_standard_input_is_utf_8_whatever_the_terminal_is(monkeypatch):
 
 
 def test_a_damaged_file_is_an_error(tmp_path):
-    whole = gzip.compress(b'{"text": "Ruby works at Aurora"}\n' * 400)
-    (tmp_path / "m.jsonl.gz").write_bytes(whole[:20] + b"\xff" * 20 + whole[40:])
+    content = gzip.compress(b'{"text": "Ruby works at Aurora"}\n' * 400)
+    (tmp_path / "m.jsonl.gz").write_bytes(content[:20] + b"\xff" * 20 + content[40:])
     with pytest.raises(InputError, match=r"m\.jsonl\.gz: "):
         load_memories(tmp_path / "m.jsonl.gz")
     with pytest.raises(InputError, match=r"m\.jsonl\.gz.*: "):

@@ -206,11 +206,11 @@ def test_an_error_says_what_to_pass_instead_of_a_response(pool, named):
 
 
 def test_the_code_suggested_for_chroma_works():
-    found = {"ids": [["a"]], "documents": [["x"]], "metadatas": [[None]], "distances": [[0.25]], "embeddings": None}
+    result = {"ids": [["a"]], "documents": [["x"]], "metadatas": [[None]], "distances": [[0.25]], "embeddings": None}
     with pytest.raises(InputError) as caught:
-        read_memories(found)
+        read_memories(result)
     code = str(caught.value).partition("; pass ")[2]
-    assert read_memories(eval(code, {"found": found})) == [Memory("x", id="a", first_stage_score=-0.25)]
+    assert read_memories(eval(code, {"result": result})) == [Memory("x", id="a", first_stage_score=-0.25)]
 
 
 def test_the_stores_of_the_docs():
@@ -239,8 +239,8 @@ def test_the_stores_of_the_docs():
 
 def test_key_counts_in_dicts_of_our_own_format():
     """`metadata["key"]` is what supersession reads: memories of the same key are about the same matter."""
-    own = {"text": "Ruby works at Zenith", "key": "job"}
-    assert Memory.of(own).metadata == {"key": "job"}
+    record = {"text": "Ruby works at Zenith", "key": "job"}
+    assert Memory.of(record).metadata == {"key": "job"}
     assert Memory.of({"text": "Ruby works at Zenith", "metadata": {"key": "job"}}).metadata == {"key": "job"}
     memory = Memory("Ruby works at Zenith", metadata={"key": "job"})
     assert Memory.of(memory.to_dict()).metadata == {"key": "job"}

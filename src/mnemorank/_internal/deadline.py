@@ -22,7 +22,7 @@ class Deadline:
 
     @classmethod
     def after_ms(cls, milliseconds: float) -> Deadline:
-        """Return a deadline that expires in so many milliseconds."""
+        """Return a deadline that expires in `milliseconds`."""
         return cls(milliseconds / 1000)
 
     @property

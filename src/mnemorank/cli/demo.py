@@ -9,7 +9,7 @@ from mnemorank.cli.arguments import add_model
 HELP = "rerank the bundled sample memories for a few questions"
 EXAMPLE = "mnemorank demo"
 
-# Each with the date it is asked for, None for now.
+# Each with its `as_of` date; None for now.
 QUESTIONS: tuple[tuple[str, str | None], ...] = (
     ("Where does Ruby work now?", None),
     ("Where was Ruby working in 2021?", None),

@@ -1,4 +1,4 @@
-"""Memory: one thing that an agent remembers, read from a string, a dict or the record of a memory store."""
+"""Memory: a fact, event or message that an agent remembers, and how it is read from other records."""
 
 from __future__ import annotations
 
@@ -101,11 +101,11 @@ class Memory:
 
     @property
     def is_state(self) -> bool:
-        """Whether it may be a lasting fact: of no type, or of any that does not mean an episode or a conclusion."""
+        """Whether it may be a lasting fact: it has no type, or one that does not mean an episode or a conclusion."""
         return self.type is None or self.type.casefold() not in _EPISODIC_TYPES
 
     def is_newer_than(self, other: Memory) -> bool:
-        """Whether both have dates, and this one's is later without overlap."""
+        """Return whether both have dates and this one is later, without overlap."""
         return self.date is not None and other.date is not None and other.date.is_before(self.date)
 
     @classmethod

@@ -56,7 +56,7 @@ _DATE_LIKE_TEXT = re.compile(r"\d{4}|\d[/.:-]\d")
 _RESPONSE_LISTS = ("results", "matches", "points", "hits", "memories")
 _CHROMA_RECORDS = (
     '[{"id": i, "text": t, "metadata": m, "distance": d} for i, t, m, d in '
-    'zip(*(found[name][0] for name in ("ids", "documents", "metadatas", "distances")))]'
+    'zip(*(result[name][0] for name in ("ids", "documents", "metadatas", "distances")))]'
 )
 
 
@@ -153,9 +153,9 @@ def read_fields(
                     metadata[key] = value
                     names[key] = f"{prefix}{key}"
     used.update(name for name in _ALWAYS_READ if record.get(name) is None)
-    own = {key: value for key, value in record.items() if key not in used}
-    metadata.update(own)
-    names.update((key, str(key)) for key in own)
+    unused = {key: value for key, value in record.items() if key not in used}
+    metadata.update(unused)
+    names.update((key, str(key)) for key in unused)
     _check_range(fields, reader if is_range_of_record else lenient)
     if not any(name in fields for name in DATE_FIELDS):
         _warn_of_unread_dates(metadata, names, reader)
@@ -265,9 +265,9 @@ def _attributes(value: object, names: Iterable[str]) -> dict[str, Any]:
         for name in (*_DATE_NAMES, *_SCORE_NAMES):
             attributes[name] = getattr(holders["metadata"], name, None)
     for name in names:
-        own = getattr(value, name, None)
-        if own is not None:
-            attributes[name] = own
+        attribute = getattr(value, name, None)
+        if attribute is not None:
+            attributes[name] = attribute
     attributes = {name: each for name, each in attributes.items() if each is not None and not callable(each)}
     return {**attributes, **{name: each for name, each in holders.items() if isinstance(each, Mapping)}}
 

@@ -52,7 +52,7 @@ def split(text: str, tokens: Sequence[Span], room: int, overlap: float = 0.2) ->
 
 
 def coarse_split(text: str, characters: int) -> list[Span]:
-    """Return parts of at most so many characters that cover the text, cut at line, sentence or word borders if any."""
+    """Return spans of at most `characters` that cover the text, cut at line, sentence or word borders if possible."""
     spans: list[Span] = []
     start = 0
     while len(text) - start > characters:
