@@ -27,8 +27,8 @@ from mnemorank._internal.deadline import Deadline
 from mnemorank.artifact.calibration import fit_platt, model_odds
 from mnemorank.artifact.manifest import Calibration, Manifest
 from mnemorank.data.benchmarks import loaders
-from mnemorank.evaluation.baselines import Question
-from mnemorank.evaluation.metrics import Judged, expected_calibration_error, measure, neutral_order, reliability
+from mnemorank.evaluation.metrics import Judgments, expected_calibration_error, measure, neutral_order, reliability
+from mnemorank.evaluation.protocol import Question
 from mnemorank.memory.moment import Moment
 from mnemorank.model.model import Scored
 
@@ -99,7 +99,7 @@ def read_set(stated: str, limit: int | None) -> DevSet:
         order = neutral_order(example)
         pool = [example.candidates[i].memory for i in order]
         now = Question(example.id, example.query, pool, example.query_time).now
-        cases.append(Case(example.query, pool, now, Judged.of(example).relevant[order]))
+        cases.append(Case(example.query, pool, now, Judgments.of(example).relevant[order]))
     return DevSet(name, metric, cases)
 
 
@@ -110,7 +110,7 @@ def figure(dev: DevSet, model: RememberingModel, options: Options) -> float:
     for case in dev.cases:
         if case.relevant.any():
             ranking = reranker.rerank(case.query, case.pool, now=case.now)
-            judged.append(Judged(case.relevant.astype(np.float64), case.relevant))
+            judged.append(Judgments(case.relevant.astype(np.float64), case.relevant))
             rankings.append([result.index for result in ranking])
     return float(np.mean(measure(judged, rankings)[dev.metric]))
 

@@ -39,7 +39,7 @@ def test_json_with_a_model(shortcut, tiny_onnx, capsys):
     record = json.loads(capsys.readouterr().out)
     findings = {finding["audit"]: finding for finding in record["findings"]}
     assert set(findings) == {"features", "metadata-only", "shuffle", "length", "leakage", "label-noise", "template"}
-    assert findings["shuffle"]["details"]["falls"]["order"] == 0
+    assert findings["shuffle"]["details"]["losses"]["order"] == 0
 
 
 def test_strict_exits_with_1_if_an_audit_fails(shortcut, capsys):

@@ -94,3 +94,36 @@ def test_bad_input_is_one_line_and_exit_2(triplets, capsys, arguments, name):
 def test_a_failing_model_is_a_failure(triplets, capsys):
     assert main(["bench", "triplets", str(triplets), "--model", "http://127.0.0.1:9/rerank"]) == 1
     assert "127.0.0.1:9" in capsys.readouterr().err
+
+
+def test_everyday_stores(tiny_onnx, tmp_path, capsys):
+    store = {
+        "store": "flat",
+        "memories": [
+            {"id": "m1", "text": "ruby lives in lisbon", "created_at": "2023-04-01"},
+            {"id": "m2", "text": "ruby lives in berlin now", "created_at": "2025-02-01"},
+            {"id": "m3", "text": "the cat is at the doctor"},
+            {"id": "m4", "text": "flight to lisbon in april"},
+        ],
+        "updates": [["m1", "m2"]],
+        "questions": [
+            {"query": "ruby lives where now", "kind": "current", "relevant": ["m2"], "outdated": ["m1"], "partly": []},
+            {"query": "cat doctor", "kind": "keyword", "relevant": ["m3"], "outdated": [], "partly": ["m4"]},
+            {"query": "python database", "kind": "none", "relevant": [], "outdated": [], "partly": []},
+        ],
+    }
+    path = tmp_path / "stores.json"
+    path.write_text(json.dumps([store]))
+    command = ["bench", "everyday", str(path), "--model", str(tiny_onnx), "--model", "bm25"]
+    assert main([*command, "--json", str(tmp_path / "figures.json")]) == 0
+    out = capsys.readouterr().out
+    for column in ("ndcg@10", "outdated below current", "answerable refused", "unanswerable refused", "abstention AUC"):
+        assert column in out
+    figures = json.loads((tmp_path / "figures.json").read_text())
+    assert (figures["queries"], figures["queries_with_relevant"], figures["unanswerable_queries"]) == (3, 2, 1)
+    model, bm25 = figures["models"].values()
+    assert model["outdated_below_current"] == 1.0
+    assert model["by_kind"]["current"]["hit@1"] == 1.0
+    assert set(model["abstention"]) >= {"answerable_refused", "unanswerable_refused", "auc"}
+    assert bm25["abstention"]["answerable_refused"] is None
+    assert bm25["abstention"]["auc"] == 1.0

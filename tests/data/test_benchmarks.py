@@ -418,6 +418,7 @@ def test_everyday_memories_are_relevant_outdated_or_left_out(tmp_path):
     assert [(c.memory.id, c.label) for c in current.candidates] == [("m1", 0.0), ("m2", 0.0), ("m3", 1.0)]
     assert (current.kind, current.group, current.id) == ("current", "z/kitchen", "z/kitchen:0")
     assert current.query_time == Moment.parse("2026-06-15")
+    assert current.pairs == ((2, 1),)  # m3 should rank above m2
     assert str(current.memories[0].mentioned_at) == "2024-01-05T09:00:00"
     assert (str(current.memories[1].occurred_start), str(current.memories[1].occurred_end)) == ("2024-02", "2025-03-01")
 
@@ -446,14 +447,14 @@ def test_everyday_reads_all_files_of_a_folder(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "where"),
     [
-        ({"relevant": ["m9"]}, "questions 0: relevant"),
-        ({"outdated": ["m9"]}, "questions 0: outdated"),
-        ({"relevant": ["m2"]}, "questions 0: relevant"),
-        ({"relevant": []}, "questions 0: relevant"),
-        ({"kind": "none"}, "questions 0: relevant"),
-        ({"kind": None}, "questions 0: kind"),
-        ({"now": "soon"}, "questions 0: now"),
-        ({"query": ""}, "questions 0: query"),
+        ({"relevant": ["m9"]}, "questions.0: relevant"),
+        ({"outdated": ["m9"]}, "questions.0: outdated"),
+        ({"relevant": ["m2"]}, "questions.0: relevant"),
+        ({"relevant": []}, "questions.0: relevant"),
+        ({"kind": "none"}, "questions.0: relevant"),
+        ({"kind": None}, "questions.0: kind"),
+        ({"now": "soon"}, "questions.0: now"),
+        ({"query": ""}, "questions.0: query"),
     ],
 )
 def test_everyday_errors_name_the_field(tmp_path, changes, where):
@@ -466,5 +467,5 @@ def test_everyday_errors_name_the_field(tmp_path, changes, where):
 def test_everyday_memory_ids_are_unique(tmp_path):
     store = everyday_store()
     store["memories"][1]["id"] = "m1"
-    with pytest.raises(InputError, match=r"z\.json\[0\]: memories 1: id: "):
+    with pytest.raises(InputError, match=r"z\.json\[0\]: memories\.1\.id: "):
         load("everyday", write(tmp_path / "z.json", [store]))

@@ -3,9 +3,11 @@ from __future__ import annotations
 import pytest
 
 from mnemorank.data.examples import Candidate, Example
-from mnemorank.data.splits import check_leaks, find_leaks, shingles, split_by_group
+from mnemorank.data.splits import check_leaks, find_leaks, split_by_group
 from mnemorank.errors import InputError
 from mnemorank.memory.memory import Memory
+from mnemorank.text.near_duplicates import shingles
+from mnemorank.text.similarity import jaccard
 
 LONG = "what did the doctor say about the new medicine that father takes every morning since the visit in march"
 
@@ -46,10 +48,10 @@ def test_near_duplicates_across_sides_are_leaks():
     dev = [example(901, LONG + " 2024"), example(902, "who repaired the roof of the old barn")]
     (leak,) = find_leaks(train, dev)
     assert (leak.train_id, leak.dev_id, leak.what) == ("900", "901", "query")
-    own, other = shingles(LONG), shingles(LONG + " 2024")
-    assert leak.similarity == pytest.approx(len(own & other) / len(own | other))
-    with pytest.raises(InputError, match=r"900.*901"):
+    assert leak.similarity == pytest.approx(jaccard(shingles(LONG), shingles(LONG + " 2024")))
+    with pytest.raises(InputError, match=r"900.*901") as raised:
         check_leaks(train, dev)
+    assert raised.value.code == "leak"
     check_leaks(noise, dev[1:])
 
 

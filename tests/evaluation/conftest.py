@@ -1,4 +1,4 @@
-"""Small benchmarks for the evaluation's tests."""
+"""A small benchmark for the tests of evaluation."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ QUESTIONS = (
 
 @pytest.fixture
 def lists_file(tmp_path: Path) -> Path:
-    """Four questions over the same five memories, the right one first in the file; one question without an answer."""
+    """Four questions over the same five memories, with the relevant one first, and one unanswerable question."""
     pool = [text for _, text, _ in QUESTIONS] + ["go and python and rust"]
     path = tmp_path / "small.jsonl"
     with path.open("w") as stream:
-        for number, (query, right, kind) in enumerate(QUESTIONS):
-            texts = [right, *(text for text in pool if text != right)]
-            candidates = [{"text": text, "label": float(text == right)} for text in texts]
+        for number, (query, relevant, kind) in enumerate(QUESTIONS):
+            texts = [relevant, *(text for text in pool if text != relevant)]
+            candidates = [{"text": text, "label": float(text == relevant)} for text in texts]
             stream.write(
                 json.dumps({"id": f"q{number}", "query": query, "kind": kind, "candidates": candidates}) + "\n"
             )

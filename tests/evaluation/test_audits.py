@@ -1,4 +1,4 @@
-"""Audits, on data and models that cheat in a known way and on some that do not."""
+"""Audits, on data and models with known shortcuts and on some without."""
 
 from __future__ import annotations
 
@@ -16,10 +16,8 @@ from mnemorank import InputError, Memory, Model, Moment
 from mnemorank.artifact.manifest import MANIFEST, Manifest, write_manifest
 from mnemorank.cli import main
 from mnemorank.data.examples import Candidate, Example
-from mnemorank.evaluation.audits import Material, audits, read_examples
-from mnemorank.evaluation.audits.leakage import QUERY_ALIKE, _query_pieces, near_duplicates
-from mnemorank.evaluation.audits.length import spearman
-from mnemorank.evaluation.audits.metadata import fold_of_examples
+from mnemorank.evaluation.audits import AuditInput, audits, read_audit_file
+from mnemorank.evaluation.audits.metadata import assign_folds
 from mnemorank.model.model import Scored
 from tests.conftest import build_tokenizer, write_overlap_model
 
@@ -27,16 +25,16 @@ WORDS = "cat dog doctor dentist march april python rust lisbon berlin aurora zen
 
 
 def pairs(count, make):
-    """Examples of a right and a wrong memory, in an order that says nothing."""
+    """Examples of a relevant and an irrelevant memory in random order."""
     rng = random.Random(7)
-    found = []
+    examples = []
     for number in range(count):
-        right, wrong = make(rng)
-        both = [Candidate(right, 1.0), Candidate(wrong, 0.0)]
-        rng.shuffle(both)
+        relevant, irrelevant = make(rng)
+        candidates = [Candidate(relevant, 1.0), Candidate(irrelevant, 0.0)]
+        rng.shuffle(candidates)
         query = f"{' '.join(rng.sample(WORDS, 3))} {number}"
-        found.append(Example(str(number), query, tuple(both), group=f"group {number}"))
-    return found
+        examples.append(Example(str(number), query, tuple(candidates), group=f"group {number}"))
+    return examples
 
 
 def text(rng, length=8):
@@ -44,21 +42,21 @@ def text(rng, length=8):
 
 
 def run(name, examples, **fields):
-    return audits[name].run(Material(examples, in_pairs=True, **fields))
+    return audits[name].run(AuditInput(examples, is_triplets=True, **fields))
 
 
-def ongoing_wins(rng):
+def only_relevant_is_ongoing(rng):
     start, end = Moment(rng.randint(2000, 2020)), Moment(2022)
     return Memory(text(rng), occurred_start=start), Memory(text(rng), occurred_start=start, occurred_end=end)
 
 
-def nothing_tells(rng):
+def same_metadata(rng):
     dates = {"occurred_start": Moment(rng.randint(2000, 2020)), "occurred_end": rng.choice([None, Moment(2022)])}
     return Memory(text(rng), **dates), Memory(text(rng), **dates)
 
 
-def test_metadata_only_finds_the_ongoing_shortcut():
-    finding = run("metadata-only", pairs(80, ongoing_wins))
+def test_metadata_only_finds_a_shortcut_in_the_dates():
+    finding = run("metadata-only", pairs(80, only_relevant_is_ongoing))
     assert finding.verdict == "fail"
     assert finding.number == 1.0
     assert finding.details["by_part"]["dates"] == 1.0
@@ -67,12 +65,12 @@ def test_metadata_only_finds_the_ongoing_shortcut():
 
 
 def test_metadata_only_passes_data_without_shortcuts():
-    finding = run("metadata-only", pairs(200, nothing_tells))
+    finding = run("metadata-only", pairs(200, same_metadata))
     assert finding.verdict == "pass"
     assert 0.4 <= finding.number <= 0.6
 
 
-def test_metadata_only_finds_types_and_lengths():
+def test_metadata_only_finds_shortcuts_in_type_and_length():
     by_type = run(
         "metadata-only", pairs(80, lambda rng: (Memory(text(rng), type="world"), Memory(text(rng), type="event")))
     )
@@ -81,45 +79,45 @@ def test_metadata_only_finds_types_and_lengths():
     assert by_length.details["by_part"]["length"] == 1.0
 
 
-def test_metadata_only_cannot_learn_mirrored_matters_by_heart():
-    """Each memory is right once and wrong once: what is learned of one question must not be tested on its mirror."""
+def test_metadata_only_cannot_memorize_mirrored_triplets():
+    """Each memory is relevant once and irrelevant once; a triplet and its mirror image must be in the same fold."""
     mirrored = []
-    for number, example in enumerate(pairs(60, ongoing_wins)):
+    for number, example in enumerate(pairs(60, only_relevant_is_ongoing)):
         first, second = example.candidates
-        turned = (Candidate(first.memory, second.label), Candidate(second.memory, first.label))
+        swapped = (Candidate(first.memory, second.label), Candidate(second.memory, first.label))
         mirrored += [
             example,
-            replace(example, id=f"m{number}", query=f"mirror {number}", candidates=turned, group=None),
+            replace(example, id=f"m{number}", query=f"mirror {number}", candidates=swapped, group=None),
         ]
     assert run("metadata-only", mirrored).number == pytest.approx(0.5)
 
 
-def test_metadata_only_says_that_a_file_lists_the_relevant_first():
+def test_metadata_only_warns_if_the_file_lists_relevant_candidates_first():
     examples = []
     rng = random.Random(3)
     for number in range(40):
         memories = [Candidate(Memory(text(rng)), float(i == 0)) for i in range(5)]
         examples.append(Example(str(number), f"q {number}", tuple(memories)))
-    finding = audits["metadata-only"].run(Material(examples))
+    finding = audits["metadata-only"].run(AuditInput(examples))
     assert finding.verdict == "pass"
     assert finding.details["by_part"]["position"] == 1.0
-    assert "never read its order as a first stage" in finding.summary
+    assert "do not use its order as a first stage" in finding.summary
 
 
-def test_folds_keep_together_what_belongs_together():
+def test_examples_that_share_a_memory_or_group_share_a_fold():
     one, two, three = (Example(str(i), f"q{i}", (Candidate(Memory(f"m{i % 2}"), 1.0),), group=None) for i in range(3))
-    folds = fold_of_examples([one, two, three], 1000, by_memory=True)
+    folds = assign_folds([one, two, three], 1000, by_memory=True)
     assert folds[0] == folds[2] != folds[1]
     grouped = [replace(one, group="g"), replace(two, group="g"), three]
-    assert len(set(fold_of_examples(grouped, 1000)[:2])) == 1
+    assert len(set(assign_folds(grouped, 1000)[:2])) == 1
 
 
-def test_folds_bear_half_a_character():
-    assert len(fold_of_examples([Example("0", "\ud800", (), group=None)], 5)) == 1
+def test_folds_of_a_lone_surrogate():
+    assert len(assign_folds([Example("0", "\ud800", (), group=None)], 5)) == 1
 
 
 class Rule:
-    """A model that scores by a rule; the real pipeline reads memories the same way."""
+    """A model that scores by a rule."""
 
     def __init__(self, rule):
         self.rule, self.manifest = rule, Manifest(name="rule")
@@ -130,25 +128,25 @@ class Rule:
 
 
 @pytest.mark.parametrize(
-    ("rule", "verdict", "piece"),
+    ("rule", "verdict", "metadata"),
     [
         (lambda i, memory: memory.type == "world", "fail", "type"),
         (lambda i, memory: memory.is_ongoing, "pass", "dates"),
         (lambda i, memory: i, "fail", "order"),
     ],
 )
-def test_shuffle_finds_what_decides(rule, verdict, piece):
+def test_shuffle_finds_the_metadata_that_decides(rule, verdict, metadata):
     def make(rng):
-        right, wrong = ongoing_wins(rng)
-        return replace(right, type="world"), replace(wrong, type="event")
+        relevant, irrelevant = only_relevant_is_ongoing(rng)
+        return replace(relevant, type="world"), replace(irrelevant, type="event")
 
     finding = run("shuffle", pairs(60, make), models={"rule": Rule(rule)})
     assert finding.verdict == verdict
-    falls = finding.details["falls"]
-    assert max(falls, key=falls.get) == piece
+    losses = finding.details["losses"]
+    assert max(losses, key=losses.get) == metadata
 
 
-def test_length_of_data_and_of_a_model():
+def test_length_bias_of_data_and_of_a_model():
     biased = pairs(60, lambda rng: (Memory(text(rng, 20)), Memory(text(rng, rng.randint(3, 10)))))
     assert run("length", biased).verdict == "fail"
     fair = pairs(60, lambda rng: (Memory(text(rng, rng.randint(3, 20))), Memory(text(rng, rng.randint(3, 20)))))
@@ -163,16 +161,11 @@ def test_length_of_data_and_of_a_model():
     )
 
 
-def test_spearman_by_hand():
-    assert spearman(np.array([1.0, 2, 3]), np.array([10.0, 30, 20])) == pytest.approx(0.5)
-    assert spearman(np.array([1.0, 1, 1]), np.array([1.0, 2, 3])) == 0
-
-
 def test_leakage_finds_near_duplicates_and_shared_groups():
-    train = pairs(50, nothing_tells)
+    train = pairs(50, same_metadata)
     clean = [
         replace(one, query=f"entirely other question {i}", group=f"new {i}")
-        for i, one in enumerate(pairs(20, ongoing_wins))
+        for i, one in enumerate(pairs(20, only_relevant_is_ongoing))
     ]
     clean = [
         replace(
@@ -193,29 +186,7 @@ def test_leakage_finds_near_duplicates_and_shared_groups():
     assert run("leakage", by_group, train=train).verdict == "fail"
 
 
-def test_near_duplicates_share_most_of_their_words():
-    texts = ["where does ruby work now", "where does ruby work", "what is the capital of france"]
-    assert near_duplicates(texts[:1], ["paris", "Ruby: where does she WORK now?"], QUERY_ALIKE, _query_pieces) == {0: 1}
-    assert near_duplicates(texts, texts, QUERY_ALIKE, _query_pieces, own_groups=["a", "a", "b"]) == {}
-
-
-def test_a_copy_is_found_among_very_many_texts_that_share_its_words():
-    crowd = [f"job title of person{i}" for i in range(700)]
-    assert near_duplicates(["job title"], [*crowd, "Job title?"], QUERY_ALIKE, _query_pieces) == {0: 700}
-    texts = ["job title", *crowd, "job title", "job title"]
-    groups = ["a", *("b" for _ in crowd), "a", "c"]
-    assert near_duplicates(texts, texts, QUERY_ALIKE, _query_pieces, own_groups=groups)[0] == 702
-    assert near_duplicates(["?"], ["!"], QUERY_ALIKE, _query_pieces) == {}
-
-
-def test_of_texts_that_share_a_word_those_that_share_a_rare_one_are_compared():
-    common = [f"word{letter}" for letter in "abcdefghijklmn"]
-    crowd = [" ".join([*common, *(f"own{i}of{n}" for i in range(10))]) for n in range(300)]
-    alike = " ".join(["zanzibar", *common[:11]])  # has fewer of the words than any of the crowd
-    assert near_duplicates([" ".join(["zanzibar", *common])], [*crowd, alike], QUERY_ALIKE, _query_pieces) == {0: 300}
-
-
-def test_label_noise_finds_what_competent_judges_agree_on():
+def test_label_noise_finds_positives_that_competent_judges_rank_last():
     def overlapping(rng):
         return Memory("placeholder"), Memory(text(rng))
 
@@ -230,16 +201,16 @@ def test_label_noise_finds_what_competent_judges_agree_on():
     assert finding.details["doubtful"] == ["0", "1", "2", "3", "4"]
     blind = run("label-noise", examples, models={"rule": Rule(lambda i, memory: 0)})
     assert blind.verdict == "skipped"
-    assert "needs two judges" in blind.summary
+    assert "two judges" in blind.summary
 
 
-def graded(count, right="long enough to be the longer one of the two texts", near="short"):
-    """Pairs of an answer and of what is on topic and none: a teacher's 1 and .2."""
+def graded(count, relevant="long enough to be the longer one of the two texts", on_topic="short"):
+    """Pairs of an answer (1.0) and a memory that is only on topic (0.2)."""
     return [
         Example(
             str(number),
             f"question {number} about {WORDS[number % len(WORDS)]}",
-            (Candidate(Memory(f"{right} {number}"), 1.0), Candidate(Memory(f"{near} {number}"), 0.2)),
+            (Candidate(Memory(f"{relevant} {number}"), 1.0), Candidate(Memory(f"{on_topic} {number}"), 0.2)),
             group=f"group {number}",
             relevant_from=0.5,
         )
@@ -248,51 +219,51 @@ def graded(count, right="long enough to be the longer one of the two texts", nea
 
 
 @pytest.mark.parametrize("name", ["metadata-only", "length"])
-def test_what_is_graded_below_the_threshold_is_wrong(name):
+def test_candidates_graded_below_the_threshold_are_irrelevant(name):
     finding = run(name, graded(40))
     assert finding.verdict == "fail"
     assert finding.number == (1.0 if name == "metadata-only" else 0.5)
 
 
-def test_a_model_is_asked_about_graded_pairs():
+def test_models_are_audited_on_graded_pairs():
     by_length = {"rule": Rule(lambda i, memory: len(memory.text))}
     assert run("shuffle", graded(40), models=by_length).details["accuracy"] == 1.0
     third = Candidate(Memory("the very longest one of all, and not even on topic at all"), 0.0)
     both = [replace(one, candidates=(*one.candidates, third)) for one in graded(40)]
-    assert run("shuffle", both, models=by_length).details["accuracy"] == 0.5  # of an answer and two that are none
+    assert run("shuffle", both, models=by_length).details["accuracy"] == 0.5
 
 
 def test_label_noise_of_graded_pairs():
     examples = [
         replace(one, query=one.memories[int(number < 6)].text)
-        for number, one in enumerate(graded(60, right="entirely else", near="on topic"))
+        for number, one in enumerate(graded(60, relevant="entirely else", on_topic="on topic"))
     ]
-    finding = run("label-noise", examples, models={"rule": Rule(lambda i, memory: memory.text in DOUBTED)})
+    finding = run("label-noise", examples, models={"rule": Rule(lambda i, memory: memory.text in PREFERRED)})
     assert finding.details["doubtful"] == [str(number) for number in range(6)]
-    assert "said right: entirely else 0 | said wrong: on topic 0" in finding.examples[0]
+    assert "labeled relevant: entirely else 0 | labeled irrelevant: on topic 0" in finding.examples[0]
 
 
-# What a judge finds relevant: the answers, but for six questions what is only on topic.
-DOUBTED = {f"on topic {number}" for number in range(6)} | {f"entirely else {number}" for number in range(6, 60)}
+# What the judge finds relevant: for six questions the memory that is only on topic, for the others the answer.
+PREFERRED = {f"on topic {number}" for number in range(6)} | {f"entirely else {number}" for number in range(6, 60)}
 
 
-def test_what_is_graded_below_the_threshold_does_not_leak():
-    test, known = graded(40), graded(40, right="something that nobody wrote in the test at all")
-    train = [replace(one, query=f"another matter {i}", group=None) for i, one in enumerate(known)]
+def test_candidates_graded_below_the_threshold_do_not_leak():
+    test, known = graded(40), graded(40, relevant="something that nobody wrote in the test at all")
+    train = [replace(one, query=f"another question {i}", group=None) for i, one in enumerate(known)]
     assert run("leakage", test, train=train).number == 0
-    all_right = [[replace(one, relevant_from=0.0) for one in part] for part in (test, train)]
-    assert run("leakage", all_right[0], train=all_right[1]).number == 1.0
+    all_relevant = [[replace(one, relevant_from=0.0) for one in part] for part in (test, train)]
+    assert run("leakage", all_relevant[0], train=all_relevant[1]).number == 1.0
 
 
-def test_a_question_too_long_for_the_model_ends_no_audit(tiny_onnx):
+def test_a_query_too_long_for_the_model_does_not_fail_the_audit(tiny_onnx):
     memories = (Candidate(Memory("the cat"), 1.0), Candidate(Memory("ruby works at aurora"), 0.0))
     examples = [Example(str(i), f"{'ruby works ' * 90 * i}the cat", memories, group=str(i)) for i in range(2)]
     finding = run("shuffle", examples, models={"tiny": Model.load(tiny_onnx)})
     assert finding.details["examples"] == 2
 
 
-def test_template_probe_runs_the_same_weights_without_template(tmp_path):
-    """The overlap model compares two segments: given both in one segment, it sees no passage and scores all alike."""
+def test_template_audit_runs_the_same_weights_without_a_template(tmp_path):
+    """The overlap model compares two segments; without a template it sees only one, and all scores are equal."""
     folder = write_overlap_model(tmp_path / "model")
     write_manifest(folder, Manifest(name="overlap", max_length=64), ["model.onnx", "tokenizer.json"])
     assert (folder / MANIFEST).exists()
@@ -304,7 +275,7 @@ def test_template_probe_runs_the_same_weights_without_template(tmp_path):
 
 
 def write_token_counter(folder, token):
-    """An ONNX model behind R4's template that counts one token and reads nothing else."""
+    """An ONNX model with the `features` template that counts one token and reads nothing else."""
     folder.mkdir()
     tokenizer = build_tokenizer()
     tokenizer.add_special_tokens(["[CAUSAL]"])
@@ -332,30 +303,30 @@ def write_token_counter(folder, token):
 
 
 @pytest.mark.parametrize(
-    ("token", "verdict", "lent", "none"), [("[CAUSAL]", "fail", 0.0, 0.5), ("now", "pass", 1.0, 1.0)]
+    ("token", "verdict", "swapped", "none"), [("[CAUSAL]", "fail", 0.0, 0.5), ("now", "pass", 1.0, 1.0)]
 )
-def test_features_tells_a_model_that_reads_the_tokens_from_one_that_reads_the_text(
-    tmp_path, token, verdict, lent, none
+def test_features_distinguishes_models_that_read_feature_tokens_from_those_that_read_the_text(
+    tmp_path, token, verdict, swapped, none
 ):
-    """In a pair, the features of the other one: a model that goes by them is turned round."""
+    """In a pair, the two get each other's features, which reverses a model that relies on them."""
     folder = write_token_counter(tmp_path / "counter", token)
     examples = pairs(20, lambda rng: (Memory(f"{text(rng)} because now"), Memory(f"{text(rng)} before that")))
     finding = run("features", examples, models={str(folder): Model.load(folder, probe=False)})
     assert finding.verdict == verdict
-    assert finding.details["accuracy"] == {"own": 1.0, "lent": lent, "none": none}
-    assert finding.details["map"]["own"] == 1.0
-    assert finding.details["map"]["lent"] == (0.5 if verdict == "fail" else 1.0)
+    assert finding.details["accuracy"] == {"true": 1.0, "swapped": swapped, "none": none}
+    assert finding.details["map"]["true"] == 1.0
+    assert finding.details["map"]["swapped"] == (0.5 if verdict == "fail" else 1.0)
 
 
-def test_features_is_about_models_that_are_told_features(tmp_path):
+def test_features_skips_models_without_features_in_their_input(tmp_path):
     folder = write_overlap_model(tmp_path / "model")
-    finding = run("features", pairs(5, nothing_tells), models={str(folder): Model.load(folder)})
+    finding = run("features", pairs(5, same_metadata), models={str(folder): Model.load(folder)})
     assert finding.verdict == "skipped"
 
 
 @pytest.mark.parametrize("name", ["features", "shuffle", "template", "label-noise"])
-def test_audits_of_models_say_that_they_need_one(name):
-    finding = run(name, pairs(5, nothing_tells))
+def test_audits_of_models_are_skipped_without_a_model(name):
+    finding = run(name, pairs(5, same_metadata))
     assert finding.verdict == "skipped"
     assert "--model" in finding.summary
 
@@ -370,43 +341,46 @@ WIKI = {
 
 @pytest.mark.parametrize("task", [[], ["--task", "lists"]])
 @pytest.mark.parametrize("empty", ["PATH", "--train"])
-def test_an_empty_file_is_refused(tmp_path, capsys, task, empty):
+def test_an_empty_file_is_an_error(tmp_path, capsys, task, empty):
     (tmp_path / "full.jsonl").write_text('{"query": "q", "candidates": [{"text": "a", "label": 1}]}')
     (tmp_path / "empty.jsonl").write_text("\n")
     audited, trained_on = ("empty", "full") if empty == "PATH" else ("full", "empty")
     command = ["audit", str(tmp_path / f"{audited}.jsonl"), "--train", str(tmp_path / f"{trained_on}.jsonl"), *task]
     assert main(command) == 2
-    assert capsys.readouterr().err == f"error: {tmp_path}/empty.jsonl: holds no example\n"
+    error = capsys.readouterr().err
+    assert f"{tmp_path}/empty.jsonl" in error
+    assert error.count("\n") == 1
 
 
-def test_training_data_may_be_the_task_s_own_or_ours(tmp_path, capsys):
-    audited, own, ours = (tmp_path / name for name in ("test.json", "train.json", "lists.jsonl"))
+def test_training_data_may_be_in_the_format_of_the_task_or_in_ours(tmp_path, capsys):
+    audited, of_task, ours = (tmp_path / name for name in ("test.json", "train.json", "lists.jsonl"))
     audited.write_text(json.dumps([WIKI]))
-    own.write_text(json.dumps([{**WIKI, "question": "Quite another one?"}], indent=1))
+    of_task.write_text(json.dumps([{**WIKI, "question": "Quite another one?"}], indent=1))
     ours.write_text(json.dumps({"query": WIKI["question"], "candidates": [{"text": "a", "label": 1}]}))
     command = ["audit", str(audited), "--task", "2wiki", "--only", "leakage", "--json"]
-    found = []
-    for train in (own, ours):
+    details = []
+    for train in (of_task, ours):
         assert main([*command, "--train", str(train)]) == 0
-        found.append(json.loads(capsys.readouterr().out)["findings"][0]["details"])
-    assert found == [{"queries": 0, "memories": 1, "groups": 0}, {"queries": 1, "memories": 0, "groups": 0}]
+        details.append(json.loads(capsys.readouterr().out)["findings"][0]["details"])
+    assert details == [{"queries": 0, "memories": 1, "groups": 0}, {"queries": 1, "memories": 0, "groups": 0}]
     folder = tmp_path / "beir"
     assert main(["audit", str(ours), "--task", "lists", "--train", str(folder)]) == 2
-    assert "beir: " in capsys.readouterr().err
+    assert str(folder) in capsys.readouterr().err
 
 
-def test_the_format_is_found_out(tmp_path):
+def test_the_format_is_detected(tmp_path):
     triplet = {"query": "q", "positive": {"text": "a"}, "negative": {"text": "b"}, "matter": "m1", "kind": "k"}
     lists = {"query": "q", "candidates": [{"text": "a", "label": 1}]}
     graded = {"query": "q", "text": "a", "label": 0.5}
     for record, expected in ((triplet, True), (lists, False), (graded, False)):
         path = tmp_path / "d.jsonl"
         path.write_text(json.dumps(record))
-        examples, in_pairs = read_examples(path)
-        assert in_pairs is expected
+        examples, is_triplets = read_audit_file(path)
+        assert is_triplets is expected
         assert len(examples) == 1
     path.write_text(json.dumps(triplet))
-    assert (read_examples(path)[0][0].group, read_examples(path)[0][0].kind) == ("m1", "k")
+    (example,), _ = read_audit_file(path)
+    assert (example.group, example.kind) == ("m1", "k")
     path.write_text('{"text": "a"}')
-    with pytest.raises(InputError, match=r"d.jsonl:1: expected triplets"):
-        read_examples(path)
+    with pytest.raises(InputError, match=r"d\.jsonl:1"):
+        read_audit_file(path)

@@ -1,4 +1,4 @@
-"""Baselines and how a name becomes a contestant."""
+"""Baselines, and the systems that names stand for."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ import pytest
 import torch
 
 from mnemorank import ArtifactError, Memory, Moment, Options, ScorerError
-from mnemorank.evaluation.baselines import Question, baselines
-from mnemorank.evaluation.files import digest_of_code
-from mnemorank.evaluation.systems import contestant
+from mnemorank.evaluation.baselines import baselines
+from mnemorank.evaluation.cache import code_digest
+from mnemorank.evaluation.protocol import Question
+from mnemorank.evaluation.systems import load_system
 from mnemorank.text.bm25 import bm25
 from tests.conftest import build_tokenizer
 
@@ -28,104 +29,105 @@ QUESTION = Question("q", "Where does Ruby work?", MEMORIES, Moment(2024, 6))
 
 
 def best(name: str, question: Question = QUESTION) -> int:
-    return contestant(name).answer(question).ranking()[0]
+    return load_system(name).rank(question).ranking[0]
 
 
-def test_bm25_finds_the_words_and_gives_nothing_to_the_rest():
-    scores = contestant("bm25").answer(QUESTION).scores
+def test_bm25_scores_shared_words():
+    scores = load_system("bm25").rank(QUESTION).scores
     assert int(np.argmax(scores)) in (1, 2)
     assert scores[0] == 0
 
 
 @pytest.mark.parametrize("texts", [["", ""], ["the of and", "a"], ["…"]])
-def test_bm25_bears_pools_without_words(texts):
+def test_bm25_of_pools_without_words(texts):
     question = Question("q", "the", [Memory(text) for text in texts])
-    assert contestant("bm25").answer(question).scores.tolist() == [0.0] * len(texts)
+    assert load_system("bm25").rank(question).scores.tolist() == [0.0] * len(texts)
 
 
 def test_recency_puts_the_newest_first_and_the_undated_last():
-    assert contestant("recency").answer(QUESTION).ranking() == [1, 2, 0, 3]
+    assert load_system("recency").rank(QUESTION).ranking == (1, 2, 0, 3)
 
 
-def test_first_stage_takes_given_scores_else_bm25():
+def test_first_stage_uses_the_memories_scores_or_else_bm25():
     scored = Question(
         "q", "ruby", [memory.with_score(score) for memory, score in zip(MEMORIES, (1, 0, 9, None), strict=True)]
     )
-    assert contestant("first-stage").answer(scored).ranking() == [2, 0, 1, 3]
-    found = contestant("first-stage").answer(QUESTION).scores
-    assert found.tolist() == bm25(QUESTION.query, [memory.text for memory in MEMORIES]).tolist()
+    assert load_system("first-stage").rank(scored).ranking == (2, 0, 1, 3)
+    scores = load_system("first-stage").rank(QUESTION).scores
+    assert scores.tolist() == bm25(QUESTION.query, [memory.text for memory in MEMORIES]).tolist()
 
 
-def test_fusion_prefers_the_recent_among_equals():
+def test_fusion_prefers_recent_memories_among_equals():
     twins = [Memory("ruby works", mentioned_at=Moment(year)) for year in (2019, 2024, 2022)]
     assert best("fusion", Question("q", "ruby", twins, Moment(2024, 12))) == 1
 
 
-def test_random_is_the_same_on_every_run_and_another_for_another_question():
-    one, again = (contestant("random").answer(QUESTION).ranking() for _ in range(2))
-    assert one == again
-    many = {tuple(contestant("random").answer(Question(str(i), "q", MEMORIES)).ranking()) for i in range(50)}
-    assert len(many) > 10
+def test_random_depends_on_the_question_alone():
+    first, second = (load_system("random").rank(QUESTION).ranking for _ in range(2))
+    assert first == second
+    rankings = {(load_system("random").rank(Question(str(i), "q", MEMORIES)).ranking) for i in range(50)}
+    assert len(rankings) > 10
 
 
-def test_random_bears_half_a_character_in_a_question_s_name():
-    assert sorted(contestant("random").answer(Question("\ud800", "q", MEMORIES)).ranking()) == [0, 1, 2, 3]
+def test_random_with_a_lone_surrogate_in_the_key():
+    assert sorted(load_system("random").rank(Question("\ud800", "q", MEMORIES)).ranking) == [0, 1, 2, 3]
 
 
-def test_a_model_folder_runs_as_pipeline_or_bare(tiny_onnx):
-    pipeline, bare = contestant(str(tiny_onnx)), contestant(str(tiny_onnx), model_only=True)
+def test_a_model_folder_runs_with_the_pipeline_or_alone(tiny_onnx):
+    pipeline, bare = load_system(str(tiny_onnx)), load_system(str(tiny_onnx), model_only=True)
     assert pipeline.fingerprint != bare.fingerprint
     question = Question(
         "q", "where does ruby work", [Memory("the cat"), Memory("ruby works at aurora labs"), Memory("ruby work")]
     )
-    answer = bare.answer(question)
-    assert answer.ranking()[0] == 2
-    assert answer.scores.tolist() == [-1, 0, 1]
-    assert answer.relevance is not None
-    assert answer.relevance.tolist() == pytest.approx([1 / (1 + np.exp(1)), 0.5, 1 / (1 + np.exp(-1))])
-    assert pipeline.answer(question).ranking()[0] == 2
+    prediction = bare.rank(question)
+    assert prediction.ranking == (2, 1, 0)
+    expected = pytest.approx([1 / (1 + np.exp(1)), 0.5, 1 / (1 + np.exp(-1))])  # the raw scores are -1, 0 and 1
+    assert prediction.relevance is not None
+    assert prediction.relevance.tolist() == expected
+    assert prediction.scores.tolist() == expected
+    assert pipeline.rank(question).ranking[0] == 2
 
 
-def test_a_question_too_long_for_the_model_is_read_by_its_end_alone_as_in_the_pipeline(tiny_onnx):
+def test_the_end_of_a_query_that_is_too_long_is_used_with_and_without_the_pipeline(tiny_onnx):
     memories = [Memory("ruby works at aurora labs"), Memory("the cat")]
     long = Question("q", "where does ruby work " * 60 + "the cat", memories)
     for model_only in (False, True):
-        assert contestant(str(tiny_onnx), model_only=model_only).answer(long).ranking() == [1, 0]
+        assert load_system(str(tiny_onnx), model_only=model_only).rank(long).ranking == (1, 0)
 
 
-def test_a_question_without_a_time_is_asked_on_the_newest_day_of_its_memories(tiny_onnx, monkeypatch):
+def test_a_question_without_a_time_is_asked_on_the_newest_date_of_its_pool(tiny_onnx, monkeypatch):
     memories = [
         Memory("the trip", mentioned_at=Moment.parse(day)) for day in ("2024-03-01", "2024-03-07", "2024-03-14")
     ]
     question = Question("q", "What did I do last week?", memories)
-    chosen = contestant(str(tiny_onnx), options=Options(recency="linear", weights={"query_dates": 2.0}))
-    answers = []
+    system = load_system(str(tiny_onnx), options=Options(recency="linear", weights={"query_dates": 2.0}))
+    predictions = []
     for day in ("2024-03-08", "2026-07-21"):
         monkeypatch.setattr("mnemorank.ranking.stage.current_moment", partial(Moment.parse, day))
-        answers.append(chosen.answer(question))
-    assert answers[0].scores.tolist() == answers[1].scores.tolist()
-    assert answers[0].ranking()[0] == 1
+        predictions.append(system.rank(question))
+    assert predictions[0].scores.tolist() == predictions[1].scores.tolist()
+    assert predictions[0].ranking[0] == 1
 
 
-def test_a_changed_folder_without_a_manifest_is_another_contestant(tiny_onnx):
-    before = contestant(str(tiny_onnx)).fingerprint
+def test_changing_a_folder_without_a_manifest_changes_the_fingerprint(tiny_onnx):
+    before = load_system(str(tiny_onnx)).fingerprint
     (tiny_onnx / "tokenizer_config.json").write_text(json.dumps({"model_max_length": 64, "note": 1}))
-    assert contestant(str(tiny_onnx)).fingerprint != before
+    assert load_system(str(tiny_onnx)).fingerprint != before
 
 
-def test_an_unknown_name_says_what_there_is():
-    with pytest.raises(ArtifactError, match="no model 'nope'"):
-        contestant("nope")
+def test_an_unknown_name_is_an_error():
+    with pytest.raises(ArtifactError, match="nope"):
+        load_system("nope")
 
 
 def test_every_baseline_ranks_every_memory():
     for name in baselines:
-        assert sorted(contestant(name).answer(QUESTION).ranking()) == [0, 1, 2, 3]
+        assert sorted(load_system(name).rank(QUESTION).ranking) == [0, 1, 2, 3]
 
 
 @pytest.fixture
 def server():
-    """A real server that speaks Cohere's and TEI's dialects and scores by length."""
+    """A server that speaks the dialects of Cohere and TEI and scores by length."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self):
@@ -148,30 +150,30 @@ def server():
         def log_message(self, *_):
             pass
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as one:
-        thread = threading.Thread(target=one.serve_forever)
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as httpd:
+        thread = threading.Thread(target=httpd.serve_forever)
         thread.start()
-        yield f"http://127.0.0.1:{one.server_port}"
-        one.shutdown()
+        yield f"http://127.0.0.1:{httpd.server_port}"
+        httpd.shutdown()
         thread.join()
 
 
 @pytest.mark.parametrize("path", ["", "/v2/rerank", "/rerank"])
 def test_http_rerankers(server, path):
-    found = contestant(server + path).answer(QUESTION).scores
-    assert found.tolist() == pytest.approx([len(memory.text) / 100 for memory in MEMORIES])
+    scores = load_system(server + path).rank(QUESTION).scores
+    assert scores.tolist() == pytest.approx([len(memory.text) / 100 for memory in MEMORIES])
 
 
-def test_http_errors_are_not_scores(server):
-    with pytest.raises(ScorerError, match=r"answered 400.*no such model"):
-        contestant(server).answer(Question("q", "fail", MEMORIES))
+def test_http_errors_are_raised(server):
+    with pytest.raises(ScorerError, match="400"):
+        load_system(server).rank(Question("q", "fail", MEMORIES))
     with pytest.raises(ScorerError, match=r"127\.0\.0\.1:9"):
-        contestant("http://127.0.0.1:9/rerank").answer(QUESTION)
+        load_system("http://127.0.0.1:9/rerank").rank(QUESTION)
 
 
 @pytest.fixture(scope="module")
 def bi_encoder(tmp_path_factory):
-    """A sentence-transformers folder of a tiny BERT with mean pooling, 32 tokens long."""
+    """A sentence-transformers folder of a tiny BERT with mean pooling and a maximum of 32 tokens."""
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
     from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
@@ -191,31 +193,31 @@ def bi_encoder(tmp_path_factory):
     return folder / "model"
 
 
-def test_a_bi_encoder_folder_is_known_by_its_pooling(bi_encoder):
+def test_a_folder_with_a_pooling_module_is_a_bi_encoder(bi_encoder):
     for name in (str(bi_encoder), f"bi:{bi_encoder}"):
-        answer = contestant(name).answer(
+        prediction = load_system(name).rank(
             Question("q", "the cat lives in berlin", [Memory("a plan"), Memory("the cat lives in berlin")])
         )
-        assert answer.scores[1] == pytest.approx(1, abs=1e-5)
-        assert answer.scores[0] < 0.999
-    assert contestant(str(bi_encoder)).fingerprint.startswith("bi-")
+        assert prediction.scores[1] == pytest.approx(1, abs=1e-5)
+        assert prediction.scores[0] < 0.999
+    assert load_system(str(bi_encoder)).fingerprint.startswith("bi-")
 
 
-def test_other_code_is_another_contestant_for_every_kind(bi_encoder, tiny_onnx):
-    """The loaders are code too: another version may cut the same file into other candidates."""
+def test_the_fingerprint_of_every_kind_of_system_includes_the_code(bi_encoder, tiny_onnx):
+    """Loaders are code, too: another version may split the same file into other candidates."""
     for name in (f"bi:{bi_encoder}", str(tiny_onnx), "bm25"):
-        assert digest_of_code() in contestant(name).fingerprint
+        assert code_digest() in load_system(name).fingerprint
 
 
 def test_a_bi_encoder_reads_long_memories_in_windows(bi_encoder):
     long = "python rust go database migration plan " * 20 + "the cat lives in berlin"
     question = Question("q", "the cat lives in berlin", [Memory(long), Memory("")])
-    scores = contestant(str(bi_encoder)).answer(question).scores
-    whole = contestant(str(bi_encoder)).answer(Question("q", question.query, [Memory(long[:200])])).scores
+    scores = load_system(str(bi_encoder)).rank(question).scores
+    whole = load_system(str(bi_encoder)).rank(Question("q", question.query, [Memory(long[:200])])).scores
     assert scores[0] > whole[0]
     assert scores[1] == -1
 
 
-def test_a_folder_that_is_no_bi_encoder(tmp_path):
-    with pytest.raises(ArtifactError, match="is not a folder"):
-        contestant(f"bi:{tmp_path / 'nothing'}")
+def test_a_missing_bi_encoder_folder_is_an_error(tmp_path):
+    with pytest.raises(ArtifactError, match="nothing"):
+        load_system(f"bi:{tmp_path / 'nothing'}")

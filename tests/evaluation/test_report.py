@@ -1,4 +1,4 @@
-"""The report: complete without a network, and working in a real browser."""
+"""The report works offline and in a real browser."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from mnemorank.data.benchmarks import loaders
-from mnemorank.evaluation.benchmark import evaluate
+from mnemorank.evaluation.benchmark import run_benchmark
 from mnemorank.evaluation.report import write_report
-from mnemorank.evaluation.summary import summarise
-from mnemorank.evaluation.systems import contestant
+from mnemorank.evaluation.summary import summarize
+from mnemorank.evaluation.systems import load_system
 from tests.conftest import write_overlap_model
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -22,13 +22,12 @@ FLAGS = (
     "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
     "--disable-component-update --disable-sync --virtual-time-budget=5000"
 ).split()
-NO_CHROMIUM = "no Chromium here: `apt-get install chromium` to test the report in a browser"
 HOSTILE = "</script><script>document.title='taken over'</script><img src=x onerror=\"document.title='taken over'\">"
 
 
 @pytest.fixture
 def report(tmp_path: Path) -> Path:
-    """A report of three contestants; texts and question types try to break out of the page."""
+    """A report on three systems; texts and kinds of questions try to inject markup."""
     path = tmp_path / "hostile.jsonl"
     with path.open("w") as stream:
         for number in range(30):
@@ -37,13 +36,13 @@ def report(tmp_path: Path) -> Path:
             record = {"query": f"where does ruby work {HOSTILE} {number}", "kind": f"kind <{number % 2}>"}
             stream.write(json.dumps({**record, "candidates": candidates}) + "\n")
     model = write_overlap_model(tmp_path / "overlap", max_length=512)
-    contestants = [contestant(name) for name in (str(model), "bm25", "random")]
-    evaluation = evaluate(loaders["lists"], path, contestants)
-    write_report(evaluation, summarise(evaluation), tmp_path / "report.html")
+    systems = [load_system(name) for name in (str(model), "bm25", "random")]
+    benchmark_run = run_benchmark(loaders["lists"], path, systems)
+    write_report(benchmark_run, summarize(benchmark_run), tmp_path / "report.html")
     return tmp_path / "report.html"
 
 
-def test_the_page_asks_nothing_of_the_network(report):
+def test_the_page_makes_no_requests(report):
     page = report.read_text(encoding="utf-8")
     assert not re.findall(r"""(?:src|href)\s*=\s*["']?(?!data:)\w+:""", page.replace(HOSTILE, ""))
     assert "@import" not in page
@@ -55,9 +54,9 @@ def test_the_page_has_its_sections(report):
     titles = re.findall(r"<h2>(.*?)</h2>", page)
     assert titles == [
         "Summary",
-        "overlap against the others",
-        "By question type",
-        "Quality against time",
+        "overlap compared with the others",
+        "By kind of question",
+        "Quality and latency",
         "Reliability",
         "Scores of relevant and irrelevant memories",
         "Failures",
@@ -65,11 +64,11 @@ def test_the_page_has_its_sections(report):
     assert page.count("<script") == 2
 
 
-def test_half_a_character_does_not_keep_the_page_from_being_written(tmp_path):
+def test_a_lone_surrogate_is_replaced(tmp_path):
     record = {"query": "who is \ud800?", "candidates": [{"text": "a cat", "label": 1}, {"text": "a dog", "label": 0}]}
     (tmp_path / "l.jsonl").write_text(json.dumps(record))
-    evaluation = evaluate(loaders["lists"], tmp_path / "l.jsonl", [contestant("bm25")])
-    write_report(evaluation, summarise(evaluation), tmp_path / "report.html")
+    benchmark_run = run_benchmark(loaders["lists"], tmp_path / "l.jsonl", [load_system("bm25")])
+    write_report(benchmark_run, summarize(benchmark_run), tmp_path / "report.html")
     assert "<h2>Summary</h2>" in (tmp_path / "report.html").read_text(encoding="utf-8")
 
 
@@ -82,11 +81,9 @@ def browse(page: Path, profile: Path) -> str:
     return done.stdout
 
 
-@pytest.mark.skipif(
-    CHROMIUM is None, reason="no Chromium here: `apt-get install chromium` to test the report in a browser"
-)
+@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
 def test_the_page_works_in_a_browser(report, tmp_path):
-    """Drives the page from inside: a script appended to a copy of it clicks, types and writes down what it sees."""
+    """A script appended to a copy of the page clicks, types and records what it sees."""
     driver = """
     <script>
     const seen = {};

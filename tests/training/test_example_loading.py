@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mnemorank.errors import InputError
-from mnemorank.evaluation.metrics import Judged
+from mnemorank.evaluation.metrics import Judgments
 from mnemorank.training.evaluation import measure_bm25
 from mnemorank.training.example_loading import check_data, dev_examples, stage_examples
 from mnemorank.training.recipe_files import parse_recipe
@@ -50,7 +50,7 @@ def test_graded_dev_pairs_are_relevant_from_a_half_as_in_the_bench(tables, tmp_p
     for named in ({"format": "graded"}, {"format": "auto"}):
         measured = measure_bm25(dev_of(tables, path=str(path), **named))
         assert measured.values["recall@5"].tolist() == [1.0]
-        assert Judged.of(dev_of(tables, path=str(path), **named)[0]).relevant.tolist() == [False, True]
+        assert Judgments.of(dev_of(tables, path=str(path), **named)[0]).relevant.tolist() == [False, True]
     write_jsonl(path, rows[:1])
     with pytest.raises(InputError, match=r"dev\.data: no candidate is relevant"):
         dev_of(tables, path=str(path), format="graded")

@@ -47,21 +47,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     from mnemorank.cli.output import print_json, progress
     from mnemorank.data.benchmarks import loaders
-    from mnemorank.evaluation.audits import Material, audits, read_audited, read_training
+    from mnemorank.evaluation.audits import AuditInput, audits, read_audit_file, read_training_file
     from mnemorank.model.model import Model
 
     task = loaders[arguments.task] if arguments.task else None
-    examples, in_pairs = read_audited(Path(arguments.path).expanduser(), task)
-    train = [example for file in arguments.train for example in read_training(Path(file).expanduser(), task)]
+    examples, is_triplets = read_audit_file(Path(arguments.path).expanduser(), task)
+    train = [example for file in arguments.train for example in read_training_file(Path(file).expanduser(), task)]
     selected = [audits[name] for name in arguments.only or audits]
-    material = Material(
+    data = AuditInput(
         examples,
-        in_pairs,
+        is_triplets,
         {name: Model.load(name) for name in arguments.models},
         train if arguments.train else None,
         arguments.limit,
     )
-    findings = [audit.run(material) for audit in progress(selected, "audit")]
+    findings = [audit.run(data) for audit in progress(selected, "audit")]
     if arguments.json:
         print_json({"path": arguments.path, "examples": len(examples), "findings": [asdict(f) for f in findings]})
     else:

@@ -12,7 +12,7 @@ from mnemorank.cli.arguments import named_number, positive_int
 
 if TYPE_CHECKING:
     from mnemorank.data.examples import Example
-    from mnemorank.evaluation.summary import Summary
+    from mnemorank.evaluation.summary import BenchmarkSummary
 
 HELP = "measure models and baselines on a benchmark"
 EXAMPLE = "mnemorank bench longmemeval longmemeval_s.json --model mini --model bm25 --html report.html"
@@ -58,33 +58,33 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     from mnemorank.cli.output import progress
     from mnemorank.data.benchmarks import loaders
-    from mnemorank.evaluation.benchmark import evaluate
-    from mnemorank.evaluation.cache import default_folder
-    from mnemorank.evaluation.summary import summarise
-    from mnemorank.evaluation.systems import contestant
+    from mnemorank.evaluation.benchmark import run_benchmark
+    from mnemorank.evaluation.cache import default_cache_folder
+    from mnemorank.evaluation.summary import summarize
+    from mnemorank.evaluation.systems import load_system
     from mnemorank.options import Options
 
     loader = loaders[arguments.task]
     path = _existing(arguments.path)
     outputs = [_writable(file) for file in (arguments.json, arguments.html) if file and file != "-"]
     options = Options(weights=dict(arguments.weights or ()))
-    names = arguments.models or ["mini", "first-stage"]
-    contestants = [
-        contestant(name, model_only=arguments.model_only, options=options, threads=arguments.threads) for name in names
+    systems = [
+        load_system(name, model_only=arguments.model_only, options=options, threads=arguments.threads)
+        for name in arguments.models or ["mini", "first-stage"]
     ]
 
     def with_progress(examples: Iterable[Example]) -> Iterator[Example]:
         return progress(examples, arguments.task, arguments.limit)
 
-    evaluation = evaluate(
+    benchmark_run = run_benchmark(
         loader,
         path,
-        contestants,
+        systems,
         limit=arguments.limit,
-        cache=None if arguments.no_cache else default_folder(),
+        cache=None if arguments.no_cache else default_cache_folder(),
         progress=with_progress,
     )
-    summary = summarise(evaluation)
+    summary = summarize(benchmark_run)
     figures = json.dumps(summary.to_json(), ensure_ascii=False, indent=2, allow_nan=False)
     if arguments.json == "-":
         print(figures)
@@ -95,7 +95,7 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.html:
         from mnemorank.evaluation.report import write_report
 
-        write_report(evaluation, summary, Path(arguments.html))
+        write_report(benchmark_run, summary, Path(arguments.html))
     if arguments.json != "-":
         for output in outputs:
             print(f"wrote {output}")
@@ -121,52 +121,101 @@ def _writable(text: str) -> Path:
     return path
 
 
-def _format(summary: Summary) -> str:
+def _format(summary: BenchmarkSummary) -> str:
+    """Return the figures as text: the main table, abstention, kinds of questions, and comparisons."""
+    recall = "" if summary.pool_recall is None else f", with {summary.pool_recall:.1%} of the relevant memories"
+    parts = [
+        f"{summary.task}: {summary.queries} questions ({summary.with_relevant} answerable), "
+        f"{summary.candidates_mean:.1f} candidates each{recall}",
+        _main_table(summary),
+        _pairs_and_abstention_table(summary),
+        _kinds_table(summary),
+        "\n".join([*_comparison_lines(summary), *_top_k_lines(summary)]),
+    ]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _main_table(summary: BenchmarkSummary) -> str:
     from mnemorank.cli.output import table
 
-    columns = ("map", "mrr@10", "ndcg@10", "recall@5", "recall@10", "hit@1", "hit@5")
-    has_pairs = any(figures.pairwise is not None for figures in summary.figures.values())
-    has_abstention = any(figures.abstention for figures in summary.figures.values())
-    rows = []
-    for name, figures in summary.figures.items():
-        interval = figures.intervals["map"]
-        row = [
+    metrics = ("map", "mrr@10", "ndcg@10", "recall@5", "recall@10", "hit@1", "hit@5")
+    rows = [
+        [
             name,
-            *(_figure(figures.mean(column)) for column in columns),
-            f"{_figure(interval.low)}–{_figure(interval.high)}",
+            *(_figure(system.mean(metric)) for metric in metrics),
+            f"{_figure(system.intervals['map'].low)}–{_figure(system.intervals['map'].high)}",
+            _figure(system.ece),
+            f"{system.seconds:.1f}",
+            f"{system.pairs / system.seconds:.0f}" if system.seconds else "–",
         ]
-        row += [_figure(figures.pairwise)] if has_pairs else []
-        row += [_figure((figures.abstention or {}).get("abstention_f1"))] if has_abstention else []
-        pairs_per_second = f"{figures.pairs / figures.seconds:.0f}" if figures.seconds else "–"
-        rows.append([*row, _figure(figures.ece), f"{figures.seconds:.1f}", pairs_per_second])
-    header = ["", *columns, "map 95 %"]
-    header += ["pairwise"] if has_pairs else []
-    header += ["abstain F1"] if has_abstention else []
-    header += ["ece", "s", "pairs/s"]
-    recall = "" if summary.pool_recall is None else f", with {summary.pool_recall:.1%} of the relevant memories"
-    lines = [
-        f"{summary.task}: {summary.queries} questions ({summary.ranked} answerable), "
-        f"{summary.candidates_mean:.1f} candidates each{recall}",
-        "",
-        table(rows, header, right=range(1, len(header))),
+        for name, system in summary.systems.items()
     ]
-    first = next(iter(summary.figures))
-    lines += [""] if summary.comparisons else []
-    for other, by_measure in summary.comparisons.items():
-        result = by_measure["map"]
+    header = ["", *metrics, "map 95%", "ece", "s", "pairs/s"]
+    return table(rows, header, right=range(1, len(header)))
+
+
+def _pairs_and_abstention_table(summary: BenchmarkSummary) -> str:
+    """Return what only some benchmarks measure: compared pairs, and abstention on unanswerable questions."""
+    from mnemorank.cli.output import table
+
+    systems = summary.systems.values()
+    columns: dict[str, list[float | None]] = {}
+    if any(system.pairwise is not None for system in systems):
+        name = next(iter(systems)).pairs_metric.replace("_", " ")
+        columns[name] = [system.pairwise for system in systems]
+    abstentions = [system.abstention for system in systems]
+    if any(abstentions):
+        columns["answerable refused"] = [a.answerable_refused if a else None for a in abstentions]
+        columns["unanswerable refused"] = [a.unanswerable_refused if a else None for a in abstentions]
+        columns["abstention AUC"] = [a.auc if a else None for a in abstentions]
+    if not columns:
+        return ""
+    rows = [[name, *map(_figure, values)] for name, *values in zip(summary.systems, *columns.values(), strict=True)]
+    return table(rows, ["", *columns], right=range(1, len(columns) + 1))
+
+
+def _kinds_table(summary: BenchmarkSummary) -> str:
+    """Return NDCG@10 and hit@1 by kind of question, if there are several kinds."""
+    from mnemorank.cli.output import table
+
+    first = next(iter(summary.systems.values()))
+    if len(first.by_kind) < 2:
+        return ""
+    rows = [
+        [
+            kind,
+            f"{means['queries']:.0f}",
+            *(
+                _figure(system.by_kind[kind][metric])
+                for system in summary.systems.values()
+                for metric in ("ndcg@10", "hit@1")
+            ),
+        ]
+        for kind, means in first.by_kind.items()
+    ]
+    header = ["kind", "questions", *(f"{name} {metric}" for name in summary.systems for metric in ("ndcg@10", "hit@1"))]
+    return table(rows, header, right=range(1, len(header)))
+
+
+def _comparison_lines(summary: BenchmarkSummary) -> list[str]:
+    first = next(iter(summary.systems))
+    lines = []
+    for other, by_metric in summary.comparisons.items():
+        comparison = by_metric["map"]
         lines.append(
-            f"{first} vs. {other}: map {result.difference.mean:+.4f} "
-            f"({result.difference.low:+.4f} to {result.difference.high:+.4f}), p = {result.p:.4f}, "
-            f"{result.wins} wins, {result.losses} losses, {result.ties} ties"
+            f"{first} vs. {other}: map {comparison.difference.mean:+.4f} "
+            f"({comparison.difference.low:+.4f} to {comparison.difference.high:+.4f}), p = {comparison.p:.4f}, "
+            f"{comparison.wins} wins, {comparison.losses} losses, {comparison.ties} ties"
         )
-    for name, figures in summary.figures.items():
-        exchange = figures.exchange
-        if exchange.added or exchange.lost:
-            lines.append(
-                f"{name}: top 5 vs. the first stage: {exchange.added} relevant memories added, {exchange.lost} lost, "
-                f"net {exchange.net:+d}"
-            )
-    return "\n".join(lines)
+    return lines
+
+
+def _top_k_lines(summary: BenchmarkSummary) -> list[str]:
+    return [
+        f"{name}: top 5 vs. the first stage: {change.added} relevant memories added, {change.lost} lost, net {change.net:+d}"
+        for name, system in summary.systems.items()
+        if (change := system.top_k_change).added or change.lost
+    ]
 
 
 def _figure(value: float | None) -> str:

@@ -94,7 +94,7 @@ def read_graded(path: Path) -> Iterator[Example]:
         query = required_text(record, "query", where)
         item = {key: value for key, value in record.items() if key not in ("query", "query_time", "group")}
         group = _group(record, "group", where) or normalize_query(query)
-        key = query, group, _query_time(record, where)
+        key = query, group, optional_moment(record, "query_time", where)
         candidates_by_query.setdefault(key, []).append(_candidate(item, where))
     for number, ((query, group, time), candidates) in enumerate(candidates_by_query.items()):
         yield Example(
@@ -159,7 +159,7 @@ def example_from_record(record: Mapping[str, Any], where: str, default_id: str) 
         id=str(record.get("id", default_id)),
         query=required_text(record, "query", where),
         candidates=tuple(_candidate(item, f"{where}: candidate {i}") for i, item in enumerate(candidates)),
-        query_time=_query_time(record, where),
+        query_time=optional_moment(record, "query_time", where),
         group=_group(record, "group", where),
         source=record.get("source"),
         kind=optional_text(record, "kind", where),
@@ -209,6 +209,17 @@ def optional_text(record: Mapping[str, Any], key: str, where: str) -> str | None
     return value
 
 
+def optional_moment(record: Mapping[str, Any], key: str, where: str) -> Moment | None:
+    """Return a date or time, or None if the key is missing or empty."""
+    value = record.get(key)
+    if not value:
+        return None
+    try:
+        return Moment.parse(value)
+    except InputError as error:
+        raise InputError(error.message, field=key, location=where) from None
+
+
 def _candidate(item: object, where: str) -> Candidate:
     if not isinstance(item, dict):
         raise InputError(f"{where}: expected an object, got {type(item).__name__}")
@@ -236,16 +247,6 @@ def _group(record: Mapping[str, Any], key: str, where: str) -> str | None:
     if isinstance(value, bool) or not isinstance(value, (str, int, float, type(None))):
         raise InputError(f"{where}: {key}: expected a string or a number, got {value!r:.60}")
     return None if value is None or value == "" else str(value)
-
-
-def _query_time(record: Mapping[str, Any], where: str) -> Moment | None:
-    value = record.get("query_time")
-    if not value:
-        return None
-    try:
-        return Moment.parse(value)
-    except InputError as error:
-        raise InputError(f"{where}: query_time: {error}") from None
 
 
 def _missing(record: Mapping[str, Any], where: str) -> tuple[float, ...]:

@@ -13,9 +13,10 @@ from mnemorank._internal.arrays import Floats
 from mnemorank._internal.validation import check_number
 from mnemorank.data.examples import Candidate, Example, normalize_query
 from mnemorank.data.retrieval import Retriever, load_retriever
-from mnemorank.data.splits import shingles
 from mnemorank.errors import InputError
 from mnemorank.memory.memory import Memory
+from mnemorank.text.near_duplicates import shingles
+from mnemorank.text.similarity import jaccard
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +160,7 @@ def _extend(
         if mining.groups == "other" and is_own_group and example.group is not None:
             return False
         text = shingles(memory.text)
-        return all(len(text & other) / len(text | other) < mining.similarity for other in relevant_shingles)
+        return all(jaccard(text, other) < mining.similarity for other in relevant_shingles)
 
     ranked = [int(position) for position in np.argsort(-scores, kind="stable") if scores[position] > 0]
     ranked = [position for position in ranked if _key(pool.memories[position]) not in relevant_anywhere]

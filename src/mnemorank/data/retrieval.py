@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from mnemorank._internal.arrays import Floats
-from mnemorank.errors import InputError, MissingExtraError
+from mnemorank.errors import ArtifactError, InputError, MissingExtraError
 from mnemorank.text.words import terms
 
 K1, B = 1.2, 0.75
@@ -80,16 +80,26 @@ def bm25_scores(queries: Sequence[str], texts: Sequence[str]) -> Floats:
     return scores
 
 
+def load_bi_encoder(folder: Path) -> Any:
+    """Return the SentenceTransformer of a folder, on the CPU and without network access."""
+    try:
+        from sentence_transformers import SentenceTransformer
+    except ImportError as error:
+        raise MissingExtraError(f"bi-encoders need `pip install 'mnemorank[train]'` ({error})") from error
+    if not folder.is_dir():
+        raise ArtifactError(f"{folder}: is not a folder with a bi-encoder")
+    try:
+        return SentenceTransformer(str(folder), device="cpu", local_files_only=True)
+    except (OSError, ValueError, KeyError) as error:
+        raise ArtifactError(f"{folder}: cannot be loaded as a bi-encoder: {error}") from error
+
+
 def bi_encoder_scores(folder: str, queries: Sequence[str], texts: Sequence[str]) -> Floats:
     """Score every text for every query by the cosine of their embeddings.
 
     :param folder: a model in the layout of sentence-transformers.
     """
-    try:
-        from sentence_transformers import SentenceTransformer
-    except ImportError as error:
-        raise MissingExtraError(f"bi-encoders need `pip install 'mnemorank[train]'` ({error})") from error
-    encoder = SentenceTransformer(folder, device="cpu", local_files_only=True)
+    encoder = load_bi_encoder(Path(folder))
     query_vectors, text_vectors = (
         encoder.encode(list(part), normalize_embeddings=True, show_progress_bar=False) for part in (queries, texts)
     )

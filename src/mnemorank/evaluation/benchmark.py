@@ -1,4 +1,4 @@
-"""Ask every contestant every question of a benchmark."""
+"""Run systems on a benchmark and collect their predictions."""
 
 from __future__ import annotations
 
@@ -16,142 +16,168 @@ import numpy as np
 from mnemorank.data.benchmarks import Loader
 from mnemorank.data.examples import Example
 from mnemorank.errors import InputError
-from mnemorank.evaluation.baselines import Answer, Contestant, Question, baselines
-from mnemorank.evaluation.cache import Cache, Outcome
-from mnemorank.evaluation.excerpts import excerpt
-from mnemorank.evaluation.files import digest_of_files
-from mnemorank.evaluation.metrics import Judged, neutral_order
+from mnemorank.evaluation.baselines import baselines
+from mnemorank.evaluation.cache import ResultCache, file_digest
+from mnemorank.evaluation.metrics import Judgments, neutral_order
+from mnemorank.evaluation.protocol import Prediction, Question, System
+from mnemorank.memory.memory import Memory
+from mnemorank.text.sentences import sentence_starts
+from mnemorank.text.words import terms
 
 T = TypeVar("T")
 
 Progress = Callable[[Iterable[Example]], Iterator[Example]]
 
+_EXCERPT_LENGTH = 320
+
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What is kept of a question for measures and report.
+class JudgedQuestion:
+    """What metrics and report need of a question.
 
-    :param first: the first stage's ranking.
-    :param texts: excerpts of the candidates that the report may show, by position.
+    :param first_stage: the ranking of the first stage.
+    :param excerpts: excerpts of the candidates that the report may show, by position.
     """
 
     id: str
     query: str
     kind: str | None
-    judged: Judged
-    first: tuple[int, ...]
-    texts: dict[int, str]
+    judgments: Judgments
+    first_stage: tuple[int, ...]
+    excerpts: dict[int, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Evaluation:
-    """:param outcomes: by contestant, one a question, in the order of `asked`.
-    :param loading: seconds spent outside of the contestants: loading, shuffling, keeping.
+class BenchmarkRun:
+    """The predictions of all systems on a benchmark.
+
+    :param predictions: by system, one per question.
+    :param pairs_metric: the name of the accuracy on `Example.pairs`.
+    :param overhead_seconds: the time spent outside of the systems, such as on reading the file.
     """
 
     task: str
     path: str
-    asked: list[Asked] = field(default_factory=list)
-    outcomes: dict[str, list[Outcome]] = field(default_factory=dict)
-    loading: float = 0.0
+    questions: list[JudgedQuestion] = field(default_factory=list)
+    predictions: dict[str, list[Prediction]] = field(default_factory=dict)
+    pairs_metric: str = "pairwise_accuracy"
+    overhead_seconds: float = 0.0
 
 
-def evaluate(
+def run_benchmark(
     loader: Loader,
     path: Path,
-    contestants: Sequence[Contestant],
+    systems: Sequence[System],
     *,
     limit: int | None = None,
     cache: Path | None = None,
     progress: Progress = iter,
-) -> Evaluation:
-    """:param limit: only the first questions.
-    :param cache: folder of results to use and to add to; None asks everything anew.
-    :param progress: wraps the questions, to show how far it is.
+) -> BenchmarkRun:
+    """Run all systems on all questions of a benchmark.
+
+    :param limit: use only the first questions.
+    :param cache: the folder of the result cache; None computes everything.
+    :param progress: wraps the examples to report progress.
     """
-    names = unique_names(contestants)
-    digest = digest_of_files(loader.files(path)) if cache else ""
+    names = unique_names(systems)
+    dataset = file_digest(loader.files(path)) if cache else ""
     caches = [
-        Cache(cache, {"task": loader.name, "dataset": digest, "contestant": one.fingerprint})
-        if cache and one.fingerprint
+        ResultCache(cache, {"task": loader.name, "dataset": dataset, "system": system.fingerprint})
+        if cache and system.fingerprint
         else None
-        for one in contestants
+        for system in systems
     ]
-    evaluation = Evaluation(loader.name, str(path), outcomes={name: [] for name in names})
+    run = BenchmarkRun(
+        loader.name, str(path), predictions={name: [] for name in names}, pairs_metric=loader.pairs_metric
+    )
     started = time.perf_counter()
-    asking = 0.0
+    system_seconds = 0.0
     try:
         for number, example in enumerate(progress(read_ahead(islice(loader.read(path), limit)))):
-            question, order = _question(example)
-            answers = {}
-            for one, name, known in zip(contestants, names, caches, strict=True):
-                outcome = known.get(number) if known else None
-                if outcome is None:
-                    outcome = _ask(one, question, order)
-                    asking += outcome.seconds
-                    if known:
-                        known.put(number, outcome)
-                evaluation.outcomes[name].append(outcome)
-                answers[name] = outcome
-            evaluation.asked.append(_asked(example, question, order, answers))
+            question, positions = _question(example)
+            predictions = {}
+            for system, name, system_cache in zip(systems, names, caches, strict=True):
+                prediction = system_cache.get(number) if system_cache else None
+                if prediction is None:
+                    prediction = _predict(system, question, positions)
+                    system_seconds += prediction.seconds
+                    if system_cache:
+                        system_cache.put(number, prediction)
+                run.predictions[name].append(prediction)
+                predictions[name] = prediction
+            run.questions.append(_judged_question(example, question, positions, predictions))
     finally:
-        for known in caches:
-            if known:
-                known.close()
-    if not evaluation.asked:
-        raise InputError(f"{path}: holds no questions")
-    return replace(evaluation, loading=max(time.perf_counter() - started - asking, 0.0))
+        for system_cache in caches:
+            if system_cache:
+                system_cache.close()
+    if not run.questions:
+        raise InputError("contains no questions", code="empty", location=str(path))
+    return replace(run, overhead_seconds=max(time.perf_counter() - started - system_seconds, 0.0))
 
 
-def unique_names(contestants: Sequence[Contestant]) -> list[str]:
-    """Names as given; a second one of the same name gets a number."""
+def unique_names(systems: Sequence[System]) -> list[str]:
+    """Return the names of the systems; repeated names get a number."""
     names: list[str] = []
-    for one in contestants:
+    for system in systems:
         number = 2
-        name = one.name
+        name = system.name
         while name in names:
-            name = f"{one.name} ({number})"
+            name = f"{system.name} ({number})"
             number += 1
         names.append(name)
     return names
 
 
 def _question(example: Example) -> tuple[Question, list[int]]:
-    """What contestants see, and which candidate stands where in it."""
-    order = neutral_order(example)
-    memories = [example.candidates[i].memory for i in order]
-    return Question(example.id, example.query, memories, example.query_time), order
+    """Return what systems see, and the position in the example of each of its memories."""
+    positions = neutral_order(example)
+    memories = [example.candidates[i].memory for i in positions]
+    return Question(example.id, example.query, memories, example.query_time), positions
 
 
-def _ask(contestant: Contestant, question: Question, order: Sequence[int]) -> Outcome:
+def _predict(system: System, question: Question, positions: Sequence[int]) -> Prediction:
     started = time.perf_counter()
-    answer = contestant.answer(question)
+    prediction = system.rank(question)
     seconds = time.perf_counter() - started
-    back = np.empty(len(order), dtype=np.int64)
-    back[list(order)] = np.arange(len(order))
-    in_file_order = Answer(
-        scores=answer.scores[back],
-        relevance=None if answer.relevance is None else answer.relevance[back],
-        abstained=answer.abstained,
-    )
-    return Outcome(tuple(order[i] for i in answer.ranking()), in_file_order, seconds)
+    return replace(prediction.in_file_order(positions), seconds=seconds)
 
 
-def _asked(example: Example, question: Question, order: Sequence[int], outcomes: Mapping[str, Outcome]) -> Asked:
+def _judged_question(
+    example: Example, question: Question, positions: Sequence[int], predictions: Mapping[str, Prediction]
+) -> JudgedQuestion:
     first_stage = baselines["first-stage"]
-    known = outcomes.get(first_stage.name) or _ask(first_stage, question, order)
-    judged = Judged.of(example)
-    shown = {i for outcome in outcomes.values() for i in outcome.ranking[:3]} | set(
-        np.flatnonzero(judged.relevant)[:5].tolist()
-    )
-    return Asked(
+    first_stage_prediction = predictions.get(first_stage.name) or _predict(first_stage, question, positions)
+    judgments = Judgments.of(example)
+    shown = {i for prediction in predictions.values() for i in prediction.ranking[:3]}
+    shown |= set(np.flatnonzero(judgments.relevant)[:5].tolist())
+    return JudgedQuestion(
         id=example.id,
         query=example.query,
         kind=example.kind,
-        judged=judged,
-        first=known.ranking,
-        texts={i: excerpt(example.query, example.candidates[i].memory) for i in sorted(shown)},
+        judgments=judgments,
+        first_stage=first_stage_prediction.ranking,
+        excerpts={i: excerpt(example.query, example.candidates[i].memory) for i in sorted(shown)},
     )
+
+
+def excerpt(query: str, memory: Memory, length: int = _EXCERPT_LENGTH) -> str:
+    """Return date and text; a long text starts at the sentence that shares the most words with the query."""
+    text = " ".join(memory.text.split()) if len(memory.text) <= length else _best_part(query, memory.text, length)
+    dates = " – ".join(str(date) for date in (memory.occurred_start, memory.occurred_end) if date)
+    dates = dates or (str(memory.mentioned_at) if memory.mentioned_at else "")
+    ongoing = " – ongoing" if memory.is_ongoing else ""
+    return f"[{dates}{ongoing}] {text}" if dates else text
+
+
+def _best_part(query: str, text: str, length: int) -> str:
+    query_terms = set(terms(query))
+    starts = sentence_starts(text[:100_000])
+    ends = [*starts[1:], len(text)]
+    shared = [len(query_terms & set(terms(text[a : min(b, a + 2000)]))) for a, b in zip(starts, ends, strict=True)]
+    start = starts[shared.index(max(shared))]
+    part = " ".join(text[start : start + length * 2].split())
+    is_complete = len(part) <= length and start + length * 2 >= len(text)
+    return ("… " if start else "") + (part if is_complete else part[: length - 1].rstrip() + "…")
 
 
 def read_ahead(items: Iterator[T], buffer_size: int = 8) -> Iterator[T]:

@@ -1,89 +1,49 @@
-"""Results of questions already answered, so that a benchmark can be stopped and resumed."""
+"""The result cache, which lets an interrupted benchmark resume, and the digests that make up its keys."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from functools import cache
+from importlib.resources import files
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
-import numpy as np
+from mnemorank.errors import InputError
+from mnemorank.evaluation.protocol import Prediction
 
-from mnemorank.evaluation.baselines import Answer
-
-FORMAT = 2
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """A contestant's answer to one question, by position of the candidate in the file.
-
-    :param seconds: how long it took, when it was computed.
-    """
-
-    ranking: tuple[int, ...]
-    answer: Answer
-    seconds: float
-
-    def to_record(self) -> dict[str, Any]:
-        relevance = self.answer.relevance
-        return {
-            "ranking": self.ranking,
-            "scores": _numbers(self.answer.scores),
-            "relevance": None if relevance is None else _numbers(relevance),
-            "abstained": self.answer.abstained,
-            "seconds": round(self.seconds, 6),
-        }
-
-    @classmethod
-    def from_record(cls, record: Mapping[str, Any]) -> Outcome:
-        relevance = record["relevance"]
-        answer = Answer(
-            scores=np.array(record["scores"], dtype=np.float64),
-            relevance=None if relevance is None else np.array(relevance, dtype=np.float64),
-            abstained=record["abstained"],
-        )
-        return cls(tuple(record["ranking"]), answer, float(record["seconds"]))
+FORMAT = 3
+# Code that does not influence predictions.
+_UNRELATED = {"cli", "server", "learning", "training", "export", "report", "audits"}
 
 
-def _numbers(values: Any) -> list[float | None]:
-    return [round(float(value), 7) if np.isfinite(value) else None for value in values]
+class ResultCache:
+    """The predictions of one system on one dataset, one JSON object per line, appended as they come.
 
+    A question is identified by its position in the dataset, since ids may repeat in mixed files. A line that was cut
+    off by an interruption is skipped.
 
-def default_folder() -> Path:
-    """`$XDG_CACHE_HOME/mnemorank/bench`, by default under `~/.cache`."""
-    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(base).expanduser() / "mnemorank" / "bench"
-
-
-class Cache:
-    """The outcomes of one contestant on one dataset, a line each, written as they come.
-
-    A question is known by its place in the dataset: ids repeat where files were mixed.
-    A line that was cut off by an interruption is passed over, and its question asked again.
-
-    :param key: all that the outcomes depend on: task, dataset digest, contestant fingerprint.
+    :param key: everything the predictions depend on: task, digest of the dataset, fingerprint of the system.
     """
 
     def __init__(self, folder: Path, key: Mapping[str, str]) -> None:
         name = hashlib.sha256(json.dumps({"format": FORMAT, **key}, sort_keys=True).encode()).hexdigest()[:24]
         self._path = folder / f"{name}.jsonl"
-        self._known = self._read()
+        self._predictions = self._read()
         self._stream: IO[str] | None = None
 
-    def get(self, question: int) -> Outcome | None:
-        return self._known.get(question)
+    def get(self, question: int) -> Prediction | None:
+        return self._predictions.get(question)
 
-    def put(self, question: int, outcome: Outcome) -> None:
+    def put(self, question: int, prediction: Prediction) -> None:
         if self._stream is None:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             self._stream = self._path.open("a", encoding="utf-8")
             if self._stream.tell() and not self._path.read_bytes().endswith(b"\n"):
                 self._stream.write("\n")
-        self._stream.write(json.dumps({"question": question, **outcome.to_record()}, allow_nan=False) + "\n")
+        self._stream.write(json.dumps({"question": question, **prediction.to_record()}, allow_nan=False) + "\n")
         self._stream.flush()
 
     def close(self) -> None:
@@ -91,14 +51,49 @@ class Cache:
             self._stream.close()
             self._stream = None
 
-    def _read(self) -> dict[int, Outcome]:
-        known: dict[int, Outcome] = {}
+    def _read(self) -> dict[int, Prediction]:
+        predictions: dict[int, Prediction] = {}
         if not self._path.is_file():
-            return known
+            return predictions
         for line in self._path.read_text(encoding="utf-8", errors="replace").splitlines():
             try:
                 record = json.loads(line)
-                known[record["question"]] = Outcome.from_record(record)
+                predictions[record["question"]] = Prediction.from_record(record)
             except (json.JSONDecodeError, KeyError, TypeError, ValueError):
                 continue
-        return known
+        return predictions
+
+
+def default_cache_folder() -> Path:
+    """Return `$XDG_CACHE_HOME/mnemorank/bench`, by default under `~/.cache`."""
+    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(base).expanduser() / "mnemorank" / "bench"
+
+
+def file_digest(paths: Iterable[Path]) -> str:
+    """Return a digest of the content of files, in the given order."""
+    digest = hashlib.sha256()
+    for path in paths:
+        try:
+            with path.open("rb") as stream:
+                digest.update(hashlib.file_digest(stream, "sha256").digest())
+        except OSError as error:
+            raise InputError(f"cannot be read: {error.strerror or error}", location=str(path)) from None
+    return digest.hexdigest()[:16]
+
+
+def folder_digest(folder: Path) -> str:
+    """Return a digest of the names, sizes and modification times of a folder's files.
+
+    The files are not read: they may be gigabytes of weights.
+    """
+    paths = sorted(path for path in folder.rglob("*") if path.is_file())
+    stats = [(str(path.relative_to(folder)), path.stat().st_size, path.stat().st_mtime_ns) for path in paths]
+    return hashlib.sha256(repr(stats).encode()).hexdigest()[:16]
+
+
+@cache
+def code_digest() -> str:
+    """Return a digest of the package's own source, so that results of other versions are not reused."""
+    root = Path(str(files("mnemorank")))
+    return file_digest(sorted(p for p in root.rglob("*.py") if not _UNRELATED & set(p.relative_to(root).parts)))

@@ -1,15 +1,15 @@
-"""Ranking measures through ir-measures (pytrec-eval-terrier), calibration and abstention.
+"""Metrics of rankings (by ir-measures), calibration and abstention.
 
-The tie rule, one for all contestants and measures: equal scores stand in the order that `neutral_order` draws from a
-hash of question and memory. It knows neither labels nor the order of the file, so that a tie favours nobody. What
-reaches ir-measures are ranks, so that its own rule for ties never applies.
+Ties follow one rule for all systems and metrics: equal scores keep the order of `neutral_order`, which is drawn from a
+hash of question and memory and knows neither the labels nor the order of the file. ir-measures receives ranks instead
+of scores, so that its own tie rule never applies.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,11 +35,12 @@ _GRADES = 1000  # trec_eval takes whole numbers; NDCG does not depend on their s
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class Judgments:
     """The labels of one question.
 
-    :param relevant: which candidates count as relevant in binary measures.
-    :param missing: labels of the relevant memories that are not among the candidates; they count in every measure.
+    :param relevant: which candidates count as relevant in binary metrics.
+    :param missing: labels of relevant memories that are not among the candidates; they count in every metric.
+    :param pairs: positions of candidates of which the first should rank above the second.
     """
 
     labels: Floats
@@ -49,91 +50,96 @@ class Judged:
     pairs: Sequence[tuple[int, int]] = ()
 
     @classmethod
-    def of(cls, example: Example) -> Judged:
+    def of(cls, example: Example) -> Judgments:
+        """Return the judgments of an example."""
         labels = np.array(example.labels, dtype=np.float64)
         relevant = labels >= example.relevant_from if example.relevant_from > 0 else labels > 0
         return cls(labels, relevant, example.missing, example.answerable, example.pairs)
 
     @property
-    def is_ranked(self) -> bool:
-        """Whether ranking measures make sense: something relevant exists."""
+    def has_relevant(self) -> bool:
+        """Whether ranking metrics are defined: the question is answerable and has a relevant memory."""
         return self.answerable and bool(self.relevant.any() or self.missing)
 
 
 def neutral_order(example: Example) -> list[int]:
-    """Positions of the candidates in an order drawn by hash of question and memory, the same on every run.
+    """Return the positions of the candidates, ordered by a hash of question and memory.
 
-    Memories of one id, text and span are told apart by whatever else they have: their place in the file decides only
-    between memories that are the same in everything.
+    Memories with the same id, text and dates are ordered by a hash of all their fields. The order of the file decides
+    only between memories that are equal in everything.
     """
 
-    def draw(position: int) -> tuple[bytes, bytes, int]:
+    def key(position: int) -> tuple[bytes, bytes, int]:
         memory = example.candidates[position].memory
-        own = f"{example.id}\0{memory.id}\0{memory.occurred_start}\0{memory.occurred_end}\0{memory.text}"
-        whole = json.dumps(memory.to_dict(), sort_keys=True, default=str)
-        return _digest(own), _digest(f"{example.id}\0{whole}"), position
+        main_fields = f"{example.id}\0{memory.id}\0{memory.occurred_start}\0{memory.occurred_end}\0{memory.text}"
+        all_fields = json.dumps(memory.to_dict(), sort_keys=True, default=str)
+        return _digest(main_fields), _digest(f"{example.id}\0{all_fields}"), position
 
-    return sorted(range(len(example.candidates)), key=draw)
+    return sorted(range(len(example.candidates)), key=key)
 
 
 def _digest(text: str) -> bytes:
     return hashlib.blake2b(text.encode(errors="surrogatepass"), digest_size=8).digest()
 
 
-def measure(judged: Sequence[Judged], rankings: Sequence[Sequence[int]]) -> dict[str, Floats]:
-    """Each measure of each question; NaN for questions without anything relevant.
+def measure(judgments: Sequence[Judgments], rankings: Sequence[Sequence[int]]) -> dict[str, Floats]:
+    """Return each metric of each question; NaN for questions without relevant memories.
 
     :param rankings: positions of the candidates, best first.
     """
     ir = _ir_measures()
-    result = {name: np.full(len(judged), np.nan) for name in MEASURES}
-    ranked = [number for number, one in enumerate(judged) if one.is_ranked]
-    if not ranked:
+    result = {name: np.full(len(judgments), np.nan) for name in MEASURES}
+    numbers = [number for number, question in enumerate(judgments) if question.has_relevant]
+    if not numbers:
         return result
     run = [
-        ir.ScoredDoc(str(number), str(position), float(len(rankings[number]) - place))
-        for number in ranked
-        for place, position in enumerate(rankings[number])
+        ir.ScoredDoc(str(number), str(position), float(len(rankings[number]) - rank))
+        for number in numbers
+        for rank, position in enumerate(rankings[number])
     ]
     binary = {ir.parse_measure(ir_name): name for name, ir_name in _IR_NAMES.items()}
-    gains = {ir.parse_measure("nDCG@10"): "ndcg@10"}
-    for names, graded in ((binary, False), (gains, True)):
-        qrels = [qrel for number in ranked for qrel in _qrels(ir, number, judged[number], graded)]
+    graded = {ir.parse_measure("nDCG@10"): "ndcg@10"}
+    for names, is_graded in ((binary, False), (graded, True)):
+        qrels = [qrel for number in numbers for qrel in _qrels(ir, number, judgments[number], is_graded)]
         for metric in ir.iter_calc(list(names), qrels, run):
             result[names[metric.measure]][int(metric.query_id)] = metric.value
     for values in result.values():
-        values[ranked] = np.nan_to_num(values[ranked])  # a question with an empty pool has no entry: it scores 0
+        values[numbers] = np.nan_to_num(values[numbers])  # a question with an empty pool has no entry and scores 0
     return result
 
 
-def _qrels(ir: Any, number: int, one: Judged, graded: bool) -> list[Any]:
+def _qrels(ir: Any, number: int, judgments: Judgments, is_graded: bool) -> list[Any]:
     def grade(label: float, relevant: bool) -> int:
-        return round(float(label) * _GRADES) if graded else int(relevant)
+        return round(float(label) * _GRADES) if is_graded else int(relevant)
 
-    found = [(str(i), grade(label, one.relevant[i])) for i, label in enumerate(one.labels)]
-    found += [(f"missing {i}", grade(label, True)) for i, label in enumerate(one.missing)]
-    return [ir.Qrel(str(number), name, value) for name, value in found]
+    grades = [(str(i), grade(label, judgments.relevant[i])) for i, label in enumerate(judgments.labels)]
+    grades += [(f"missing {i}", grade(label, True)) for i, label in enumerate(judgments.missing)]
+    return [ir.Qrel(str(number), name, value) for name, value in grades]
 
 
-def pairwise_accuracy(judged: Sequence[Judged], rankings: Sequence[Sequence[int]]) -> Floats:
-    """Of the pairs that a question's triplets set against each other, the share in the right order; NaN without."""
-    result = np.full(len(judged), np.nan)
-    for number, (one, ranking) in enumerate(zip(judged, rankings, strict=True)):
-        if one.pairs:
-            place = {position: rank for rank, position in enumerate(ranking)}
-            result[number] = np.mean([place[right] < place[wrong] for right, wrong in one.pairs])
+def pairwise_accuracy(judgments: Sequence[Judgments], rankings: Sequence[Sequence[int]]) -> Floats:
+    """Return the share of each question's `pairs` that are in the right order; NaN without pairs."""
+    result = np.full(len(judgments), np.nan)
+    for number, (question, ranking) in enumerate(zip(judgments, rankings, strict=True)):
+        if question.pairs:
+            rank = {position: rank for rank, position in enumerate(ranking)}
+            result[number] = np.mean([rank[higher] < rank[lower] for higher, lower in question.pairs])
     return result
 
 
-def pool_recall(judged: Sequence[Judged]) -> float | None:
-    """Share of the relevant memories that are among the candidates at all: the ceiling of every recall."""
-    shares = [one.relevant.sum() / (one.relevant.sum() + len(one.missing)) for one in judged if one.is_ranked]
+def pool_recall(judgments: Sequence[Judgments]) -> float | None:
+    """Return the share of relevant memories that are among the candidates: the ceiling of every recall."""
+    shares = [
+        question.relevant.sum() / (question.relevant.sum() + len(question.missing))
+        for question in judgments
+        if question.has_relevant
+    ]
     return float(np.mean(shares)) if shares else None
 
 
 @dataclass(frozen=True, slots=True)
 class Bin:
-    """One bar of the reliability diagram: what was predicted on average, and how much of it was relevant."""
+    """A bin of a reliability diagram: mean predicted relevance and the share that is relevant."""
 
     predicted: float
     relevant: float
@@ -141,37 +147,64 @@ class Bin:
 
 
 def reliability(relevance: Floats, relevant: NDArray[np.bool_], bins: int = 10) -> list[Bin]:
-    """Bins of equal width over [0, 1]; empty ones are left out."""
-    place = np.minimum((relevance * bins).astype(int), bins - 1)
+    """Return the bins of a reliability diagram, of equal width over [0, 1], without empty ones."""
+    bin_of = np.minimum((relevance * bins).astype(int), bins - 1)
     return [
-        Bin(float(relevance[mine].mean()), float(relevant[mine].mean()), int(mine.sum()))
-        for mine in (place == b for b in range(bins))
-        if mine.any()
+        Bin(float(relevance[mask].mean()), float(relevant[mask].mean()), int(mask.sum()))
+        for mask in (bin_of == index for index in range(bins))
+        if mask.any()
     ]
 
 
 def expected_calibration_error(curve: Sequence[Bin]) -> float | None:
-    """Mean distance of predicted and found, weighted by count."""
+    """Return the mean distance of predicted and actual relevance, weighted by count."""
     total = sum(b.count for b in curve)
     return sum(b.count * abs(b.predicted - b.relevant) for b in curve) / total if total else None
 
 
-def abstention(answerable: Sequence[bool], abstained: Sequence[bool], best: Sequence[float]) -> Mapping[str, float]:
-    """How well "nothing here is relevant" is said: F1 of finding the unanswerable questions, and the area under the
-    ROC curve of the best relevance (0.5 is chance, whatever the threshold).
+@dataclass(frozen=True, slots=True)
+class Abstention:
+    """How well a system recognizes questions that no memory answers.
+
+    :param answerable_refused: the share of answerable questions on which it abstained; None if it never abstains.
+    :param unanswerable_refused: the share of unanswerable questions on which it abstained.
+    :param auc: the probability that the best memory of an answerable question scores above that of an unanswerable
+        one; 0.5 is chance, whatever the threshold.
+    :param f1: the F1 of finding the unanswerable questions.
     """
-    unanswerable = ~np.asarray(answerable)
-    said = np.asarray(abstained)
-    right = int((unanswerable & said).sum())
-    total = int(unanswerable.sum() + said.sum())
-    low, high = np.asarray(best)[unanswerable], np.asarray(best)[~unanswerable]
-    below = (low[:, None] < high[None, :]).mean() + 0.5 * (low[:, None] == high[None, :]).mean()
-    return {"abstention_f1": 2 * right / total if total else 0.0, "abstention_auc": float(below)}
+
+    answerable_refused: float | None
+    unanswerable_refused: float | None
+    auc: float
+    f1: float | None
+
+
+def measure_abstention(
+    answerable: Sequence[bool], best: Sequence[float], abstained: Sequence[bool] | None
+) -> Abstention:
+    """Measure abstention over questions of both kinds.
+
+    :param best: the relevance, or score, of the best memory of each question.
+    """
+    is_answerable = np.asarray(answerable)
+    high, low = np.asarray(best)[is_answerable], np.asarray(best)[~is_answerable]
+    auc = (low[:, None] < high[None, :]).mean() + 0.5 * (low[:, None] == high[None, :]).mean()
+    if abstained is None:
+        return Abstention(None, None, float(auc), None)
+    is_refused = np.asarray(abstained)
+    correct = int((~is_answerable & is_refused).sum())
+    total = int((~is_answerable).sum() + is_refused.sum())
+    return Abstention(
+        answerable_refused=float(is_refused[is_answerable].mean()),
+        unanswerable_refused=float(is_refused[~is_answerable].mean()),
+        auc=float(auc),
+        f1=2 * correct / total if total else 0.0,
+    )
 
 
 def _ir_measures() -> Any:
     try:
         import ir_measures
     except ImportError as error:
-        raise MissingExtraError(f"bench: needs `pip install 'mnemorank[eval]'` ({error})") from error
+        raise MissingExtraError(f"ranking metrics need `pip install 'mnemorank[eval]'` ({error})") from error
     return ir_measures

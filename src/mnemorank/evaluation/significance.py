@@ -1,4 +1,4 @@
-"""Is one ranking really better than another? Paired, over questions; the same numbers on every run."""
+"""Confidence intervals and significance tests over questions, with fixed seeds."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SEED = 20240305
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A mean with its 95 % bootstrap interval."""
+    """A mean with its 95% bootstrap interval."""
 
     mean: float
     low: float
@@ -24,9 +24,9 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """A against B on the same questions.
+    """System A compared with system B on the same questions.
 
-    :param difference: mean of A − B, with its interval.
+    :param difference: the mean of A − B, with its interval.
     :param p: two-sided p-value of the paired randomization test.
     """
 
@@ -38,7 +38,7 @@ class Comparison:
 
 
 def interval(values: Floats, resamples: int = RESAMPLES) -> Interval:
-    """Percentile bootstrap over questions; NaN values are left out."""
+    """Return the percentile bootstrap interval over questions; NaN values are ignored."""
     values = values[~np.isnan(values)]
     if not len(values):
         return Interval(float("nan"), float("nan"), float("nan"))
@@ -54,24 +54,26 @@ def interval(values: Floats, resamples: int = RESAMPLES) -> Interval:
 
 
 def compare(a: Floats, b: Floats, resamples: int = RESAMPLES) -> Comparison:
-    """:param a: a measure of the first contestant, one value a question; `b` the second's, in the same order.
-    :param resamples: of the test, whose p-value is never below 1 / (resamples + 1). The interval
-        needs no more of them than by default.
+    """Compare two systems by a metric.
+
+    :param a: the metric of the first system, one value per question; NaN values are ignored.
+    :param resamples: the number of resamples of the test, whose p-value is never below 1 / (resamples + 1). The
+        interval uses the default number at most.
     """
-    both = ~(np.isnan(a) | np.isnan(b))
-    difference = a[both] - b[both]
-    clear = np.abs(difference) > 1e-9
+    is_known = ~(np.isnan(a) | np.isnan(b))
+    difference = a[is_known] - b[is_known]
+    is_different = np.abs(difference) > 1e-9
     return Comparison(
         difference=interval(difference, min(resamples, RESAMPLES)),
         p=randomization_test(difference, resamples),
-        wins=int((clear & (difference > 0)).sum()),
-        losses=int((clear & (difference < 0)).sum()),
-        ties=int((~clear).sum()),
+        wins=int((is_different & (difference > 0)).sum()),
+        losses=int((is_different & (difference < 0)).sum()),
+        ties=int((~is_different).sum()),
     )
 
 
 def randomization_test(difference: Floats, resamples: int = RESAMPLES) -> float:
-    """Two-sided p-value: how often would random signs give a mean difference as large? Never 0: (k + 1) / (n + 1)."""
+    """Return the two-sided p-value of the paired randomization test: the share of random signs with as large a mean."""
     difference = difference[np.abs(difference) > 1e-9]
     if not len(difference):
         return 1.0
@@ -85,7 +87,7 @@ def randomization_test(difference: Floats, resamples: int = RESAMPLES) -> float:
 
 
 def _rows(resamples: int, width: int) -> Iterator[int]:
-    """Blocks of resamples that keep a matrix of random numbers within some 16 MB."""
+    """Yield sizes of blocks of resamples whose matrix of random numbers stays within about 16 MB."""
     block = max(2_000_000 // max(width, 1), 1)
     for start in range(0, resamples, block):
         yield min(block, resamples - start)

@@ -1,4 +1,4 @@
-"""The figures of an evaluation: the contract of `bench --json`, and what table and report show."""
+"""The figures of a benchmark run, as `bench` prints them and writes them to JSON."""
 
 from __future__ import annotations
 
@@ -9,28 +9,29 @@ from typing import Any
 import numpy as np
 
 from mnemorank._internal.arrays import Floats
-from mnemorank.evaluation.benchmark import Asked, Evaluation
-from mnemorank.evaluation.cache import Outcome
+from mnemorank.evaluation.benchmark import BenchmarkRun, JudgedQuestion
 from mnemorank.evaluation.metrics import (
     MEASURES,
+    Abstention,
     Bin,
-    Judged,
-    abstention,
+    Judgments,
     expected_calibration_error,
     measure,
+    measure_abstention,
     pairwise_accuracy,
     pool_recall,
     reliability,
 )
+from mnemorank.evaluation.protocol import Prediction
 from mnemorank.evaluation.significance import Comparison, Interval, compare, interval
 
-TOP = 5
+TOP_K = 5
 INTERVALS = ("map", "mrr@10", "ndcg@10", "hit@1")
 
 
 @dataclass(frozen=True, slots=True)
-class Exchange:
-    """Relevant memories that entered the top k against the first stage, and those that fell out of it."""
+class TopKChange:
+    """How many relevant memories a system added to the first stage's top k, and how many it lost."""
 
     added: int
     lost: int
@@ -41,11 +42,14 @@ class Exchange:
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
-    """What one contestant reached.
+class SystemSummary:
+    """The figures of one system.
 
-    :param values: each measure of each question, NaN where it does not apply.
-    :param by_kind: means of the measures by question type, with the number of questions.
+    :param values: each metric of each question; NaN where it is not defined.
+    :param by_kind: the mean of each metric by kind of question, with the number of questions.
+    :param pairs_metric: the name of `pairwise`.
+    :param pairwise: the accuracy on the pairs that the benchmark compares; None without pairs.
+    :param pairs: the number of pairs of query and memory that were scored.
     """
 
     name: str
@@ -53,48 +57,53 @@ class Figures:
     intervals: Mapping[str, Interval]
     by_kind: Mapping[str, Mapping[str, float]]
     ece: float | None
-    curve: Sequence[Bin]
+    reliability: Sequence[Bin]
+    pairs_metric: str
     pairwise: float | None
-    abstention: Mapping[str, float] | None
-    exchange: Exchange
+    abstention: Abstention | None
+    top_k_change: TopKChange
     seconds: float
     pairs: int
 
-    def mean(self, name: str) -> float | None:
-        return _mean(self.values[name])
+    def mean(self, metric: str) -> float | None:
+        return _mean(self.values[metric])
 
     def to_json(self) -> dict[str, Any]:
         record: dict[str, Any] = {name: self.mean(name) for name in MEASURES}
         record |= {"ece": self.ece, "seconds": self.seconds, "pairs": self.pairs}
         record["pairs_per_second"] = self.pairs / self.seconds if self.seconds else None
         if self.pairwise is not None:
-            record["pairwise_accuracy"] = self.pairwise
-        record |= self.abstention or {}
+            record[self.pairs_metric] = self.pairwise
+        if self.abstention is not None:
+            record["abstention"] = asdict(self.abstention)
         record["intervals"] = {
-            name: [one.low, one.high] for name, one in self.intervals.items() if not np.isnan(one.mean)
+            name: [spread.low, spread.high] for name, spread in self.intervals.items() if not np.isnan(spread.mean)
         }
-        record[f"top_{TOP}_against_first_stage"] = {**asdict(self.exchange), "net": self.exchange.net}
+        record[f"top_{TOP_K}_vs_first_stage"] = {**asdict(self.top_k_change), "net": self.top_k_change.net}
         record["by_kind"] = self.by_kind
-        record["reliability"] = [asdict(b) for b in self.curve]
+        record["reliability"] = [asdict(b) for b in self.reliability]
         return record
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
-    """:param ranked: questions that ranking measures are taken of.
-    :param unanswerable: questions that nothing answers by design. Some are neither: no evidence is named for them.
-    :param comparisons: of the first contestant with each other one, by measure: `{other: {measure: …}}`.
+class BenchmarkSummary:
+    """The figures of a benchmark run.
+
+    :param with_relevant: the number of questions with a relevant memory, on which ranking metrics are taken.
+    :param unanswerable: the number of questions that no memory answers by design. A question may be neither, if the
+        benchmark names no evidence for it.
+    :param comparisons: the first system compared with each other one: `{other: {metric: …}}`.
     """
 
     task: str
     path: str
     queries: int
-    ranked: int
+    with_relevant: int
     unanswerable: int
     candidates_mean: float
     pool_recall: float | None
-    loading: float
-    figures: Mapping[str, Figures]
+    overhead_seconds: float
+    systems: Mapping[str, SystemSummary]
     comparisons: Mapping[str, Mapping[str, Comparison]]
 
     def to_json(self) -> dict[str, Any]:
@@ -103,111 +112,112 @@ class Summary:
             "path": self.path,
             "queries": self.queries,
             "candidates_mean": self.candidates_mean,
-            "models": {name: one.to_json() for name, one in self.figures.items()},
-            "ranked_queries": self.ranked,
+            "models": {name: system.to_json() for name, system in self.systems.items()},
+            "queries_with_relevant": self.with_relevant,
             "unanswerable_queries": self.unanswerable,
             "pool_recall": self.pool_recall,
-            "overhead_seconds": self.loading,
+            "overhead_seconds": self.overhead_seconds,
             "comparisons": {
-                other: {name: asdict(one) for name, one in by_measure.items()}
-                for other, by_measure in self.comparisons.items()
+                other: {name: asdict(comparison) for name, comparison in by_metric.items()}
+                for other, by_metric in self.comparisons.items()
             },
         }
 
 
-def summarise(evaluation: Evaluation) -> Summary:
-    judged = [asked.judged for asked in evaluation.asked]
-    figures = {
-        name: _figures(name, evaluation.asked, judged, outcomes) for name, outcomes in evaluation.outcomes.items()
-    }
-    first, *others = figures.values()
-    ranked = sum(one.is_ranked for one in judged)
-    return Summary(
-        task=evaluation.task,
-        path=evaluation.path,
-        queries=len(judged),
-        ranked=ranked,
-        unanswerable=sum(not one.answerable for one in judged),
-        candidates_mean=float(np.mean([len(one.labels) for one in judged])),
-        pool_recall=pool_recall(judged),
-        loading=evaluation.loading,
-        figures=figures,
+def summarize(run: BenchmarkRun) -> BenchmarkSummary:
+    """Compute the figures of a benchmark run."""
+    judgments = [question.judgments for question in run.questions]
+    systems = {name: _summarize_system(name, run, judgments) for name in run.predictions}
+    first, *others = systems.values()
+    with_relevant = sum(question.has_relevant for question in judgments)
+    return BenchmarkSummary(
+        task=run.task,
+        path=run.path,
+        queries=len(judgments),
+        with_relevant=with_relevant,
+        unanswerable=sum(not question.answerable for question in judgments),
+        candidates_mean=float(np.mean([len(question.labels) for question in judgments])),
+        pool_recall=pool_recall(judgments),
+        overhead_seconds=run.overhead_seconds,
+        systems=systems,
         comparisons={
             other.name: {name: compare(first.values[name], other.values[name]) for name in INTERVALS}
             for other in others
-            if ranked
+            if with_relevant
         },
     )
 
 
-def _figures(name: str, asked: Sequence[Asked], judged: Sequence[Judged], outcomes: Sequence[Outcome]) -> Figures:
-    rankings = [outcome.ranking for outcome in outcomes]
-    values = measure(judged, rankings)
-    curve = _curve(judged, outcomes)
-    return Figures(
+def _summarize_system(name: str, run: BenchmarkRun, judgments: Sequence[Judgments]) -> SystemSummary:
+    predictions = run.predictions[name]
+    rankings = [prediction.ranking for prediction in predictions]
+    values = measure(judgments, rankings)
+    bins = _reliability(judgments, predictions)
+    return SystemSummary(
         name=name,
         values=values,
-        intervals={measure_name: interval(values[measure_name]) for measure_name in INTERVALS},
-        by_kind=_by_kind(asked, values),
-        ece=expected_calibration_error(curve),
-        curve=curve,
-        pairwise=_mean(pairwise_accuracy(judged, rankings)),
-        abstention=_abstention(judged, outcomes),
-        exchange=_exchange(asked, rankings),
-        seconds=sum(outcome.seconds for outcome in outcomes),
-        pairs=sum(len(outcome.ranking) for outcome in outcomes),
+        intervals={metric: interval(values[metric]) for metric in INTERVALS},
+        by_kind=_by_kind(run.questions, values),
+        ece=expected_calibration_error(bins),
+        reliability=bins,
+        pairs_metric=run.pairs_metric,
+        pairwise=_mean(pairwise_accuracy(judgments, rankings)),
+        abstention=_abstention(judgments, predictions),
+        top_k_change=_top_k_change(run.questions, rankings),
+        seconds=sum(prediction.seconds for prediction in predictions),
+        pairs=sum(len(ranking) for ranking in rankings),
     )
 
 
-def _by_kind(asked: Sequence[Asked], values: Mapping[str, Floats]) -> dict[str, dict[str, float]]:
-    kinds = np.array([one.kind or "" for one in asked])
-    is_ranked = np.array([one.judged.is_ranked for one in asked])
+def _by_kind(questions: Sequence[JudgedQuestion], values: Mapping[str, Floats]) -> dict[str, dict[str, float]]:
+    kinds = np.array([question.kind or "" for question in questions])
+    has_relevant = np.array([question.judgments.has_relevant for question in questions])
     result = {}
-    for kind in sorted(set(kinds[is_ranked]) - {""}):
-        mine = is_ranked & (kinds == kind)
-        means = {name: float(values[name][mine].mean()) for name in MEASURES}
-        result[str(kind)] = {"queries": int(mine.sum()), **means}
+    for kind in sorted(set(kinds[has_relevant]) - {""}):
+        mask = has_relevant & (kinds == kind)
+        means = {name: float(values[name][mask].mean()) for name in MEASURES}
+        result[str(kind)] = {"queries": int(mask.sum()), **means}
     return result
 
 
-def _curve(judged: Sequence[Judged], outcomes: Sequence[Outcome]) -> list[Bin]:
+def _reliability(judgments: Sequence[Judgments], predictions: Sequence[Prediction]) -> list[Bin]:
     pairs = [
-        (outcome.answer.relevance, one.relevant)
-        for one, outcome in zip(judged, outcomes, strict=True)
-        if outcome.answer.relevance is not None
+        (prediction.relevance, question.relevant)
+        for question, prediction in zip(judgments, predictions, strict=True)
+        if prediction.relevance is not None
     ]
     if not pairs:
         return []
     relevance = np.concatenate([relevance for relevance, _ in pairs])
     relevant = np.concatenate([relevant for _, relevant in pairs])
-    known = np.isfinite(relevance)
-    return reliability(relevance[known], relevant[known])
+    is_scored = np.isfinite(relevance)
+    return reliability(relevance[is_scored], relevant[is_scored])
 
 
-def _abstention(judged: Sequence[Judged], outcomes: Sequence[Outcome]) -> Mapping[str, float] | None:
-    answerable = [one.answerable for one in judged]
-    answers = [outcome.answer for outcome in outcomes]
+def _abstention(judgments: Sequence[Judgments], predictions: Sequence[Prediction]) -> Abstention | None:
+    answerable = [question.answerable for question in judgments]
     if all(answerable) or not any(answerable):
         return None
-    best = [_best(answer.relevance) for answer in answers if answer.relevance is not None]
-    said = [answer.abstained for answer in answers if answer.abstained is not None]
-    if len(best) != len(answers) or len(said) != len(answers):
-        return None
-    return abstention(answerable, said, best)
+    has_relevance = all(prediction.relevance is not None for prediction in predictions)
+    best = [_best(prediction, has_relevance) for prediction in predictions]
+    abstained = [prediction.abstained for prediction in predictions if prediction.abstained is not None]
+    return measure_abstention(answerable, best, abstained if len(abstained) == len(predictions) else None)
 
 
-def _best(relevance: Floats) -> float:
-    """The highest; 0 where nothing was scored, as of a pool without texts."""
-    return float(relevance[np.isfinite(relevance)].max(initial=0.0))
+def _best(prediction: Prediction, has_relevance: bool) -> float:
+    """Return the highest relevance or score; the lowest possible one if nothing was scored."""
+    if has_relevance and prediction.relevance is not None:
+        return float(prediction.relevance[np.isfinite(prediction.relevance)].max(initial=0.0))
+    return float(prediction.scores[np.isfinite(prediction.scores)].max(initial=-np.inf))
 
 
-def _exchange(asked: Sequence[Asked], rankings: Sequence[Sequence[int]]) -> Exchange:
+def _top_k_change(questions: Sequence[JudgedQuestion], rankings: Sequence[Sequence[int]]) -> TopKChange:
     added = lost = 0
-    for one, ranking in zip(asked, rankings, strict=True):
-        relevant = set(np.flatnonzero(one.judged.relevant).tolist())
-        before, after = relevant & set(one.first[:TOP]), relevant & set(ranking[:TOP])
+    for question, ranking in zip(questions, rankings, strict=True):
+        relevant = set(np.flatnonzero(question.judgments.relevant).tolist())
+        before, after = relevant & set(question.first_stage[:TOP_K]), relevant & set(ranking[:TOP_K])
         added, lost = added + len(after - before), lost + len(before - after)
-    return Exchange(added, lost)
+    return TopKChange(added, lost)
 
 
 def _mean(values: Floats) -> float | None:

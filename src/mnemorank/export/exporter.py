@@ -12,7 +12,7 @@ from mnemorank.artifact.manifest import MANIFEST, Manifest, write_manifest
 from mnemorank.artifact.resolve import Artifact, load_artifact
 from mnemorank.data.examples import Example
 from mnemorank.errors import InputError, MissingExtraError
-from mnemorank.evaluation.metrics import Judged
+from mnemorank.evaluation.metrics import Judgments
 
 try:
     import onnx as _onnx  # noqa: F401
@@ -120,7 +120,7 @@ def export(
 
 
 def _check_dev(dev: Sequence[Example]) -> None:
-    if dev and not any(Judged.of(example).is_ranked for example in dev):
+    if dev and not any(Judgments.of(example).has_relevant for example in dev):
         raise InputError("no candidate is relevant; there is nothing to judge quality by", field="dev")
 
 

@@ -14,8 +14,8 @@ from mnemorank._internal.arrays import Floats
 from mnemorank.artifact.resolve import load_artifact
 from mnemorank.data.examples import Example
 from mnemorank.errors import ScorerError
-from mnemorank.evaluation.baselines import Question
-from mnemorank.evaluation.metrics import Judged, expected_calibration_error, measure, neutral_order, reliability
+from mnemorank.evaluation.metrics import Judgments, expected_calibration_error, measure, neutral_order, reliability
+from mnemorank.evaluation.protocol import Question
 from mnemorank.model.model import Model, Scoring, score_by_the_end
 from mnemorank.reranker import Reranker
 
@@ -101,7 +101,7 @@ def measure_scoring(
     predicted: list[Floats] = []
     relevant: list[NDArray[np.bool_]] = []
     for name, examples in sets.items():
-        judged = [Judged.of(example) for example in examples]
+        judged = [Judgments.of(example) for example in examples]
         rankings = []
         for example, one in zip(examples, judged, strict=True):
             ranking, relevance = _ask(reranker, example)

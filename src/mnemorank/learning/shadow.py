@@ -14,7 +14,7 @@ from sqlalchemy import distinct, func, select
 from sqlalchemy.exc import SQLAlchemyError
 
 from mnemorank.errors import MnemorankError
-from mnemorank.evaluation.metrics import Judged, measure
+from mnemorank.evaluation.metrics import Judgments, measure
 from mnemorank.evaluation.significance import Comparison, compare
 from mnemorank.learning.measurement import SetResult
 from mnemorank.learning.mining.evidence import SKIPPED, is_chitchat, votes
@@ -167,7 +167,7 @@ def compare_shadow(store: EventStore, version: str, propensities: Propensities |
         good = np.array([liked.get(position, 0.0) > 0 for position in places])
         if not good.any() or good.all():
             continue
-        judged.append(Judged(good.astype(np.float64), good))
+        judged.append(Judgments(good.astype(np.float64), good))
         shown_order.append(sorted(range(len(places)), key=lambda i: -served[places[i]]))
         own_order.append(sorted(range(len(places)), key=lambda i: -own[places[i]]))
         weights.append(

@@ -21,6 +21,12 @@ def jaccard(first: Set[str], second: Set[str]) -> float:
     return len(first & second) / union if union else 0.0
 
 
+def overlap(first: Set[str], second: Set[str]) -> float:
+    """Return the share of the larger set's elements that both have; 0 if both sets are empty."""
+    larger = max(len(first), len(second))
+    return len(first & second) / larger if larger else 0.0
+
+
 def name_similarity(first: Iterable[str], second: Iterable[str]) -> float:
     """Return the share of names in common, ignoring case; 0 if either list is empty."""
     return jaccard({name.lower() for name in first}, {name.lower() for name in second})

@@ -15,7 +15,7 @@ from mnemorank._internal.deadline import Deadline
 from mnemorank.artifact.calibration import fit_platt
 from mnemorank.artifact.manifest import Calibration, Manifest
 from mnemorank.data.examples import Example
-from mnemorank.evaluation.metrics import Judged, measure, neutral_order
+from mnemorank.evaluation.metrics import Judgments, measure, neutral_order
 from mnemorank.evaluation.significance import Comparison, Interval, compare, interval
 from mnemorank.model.model import Model
 from mnemorank.scorers.encoding import InputWriter
@@ -78,7 +78,7 @@ def _measured(examples: Sequence[Example], scores: Sequence[Floats]) -> Measured
         sorted(neutral_order(example), key=lambda i, own=own: -np.nan_to_num(own[i], nan=-np.inf))  # type: ignore[misc]
         for example, own in zip(examples, scores, strict=True)
     ]
-    judged = [Judged.of(example) for example in examples]
+    judged = [Judgments.of(example) for example in examples]
     return Measured(
         measure(judged, rankings),
         np.concatenate(scores),

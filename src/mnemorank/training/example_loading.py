@@ -12,7 +12,7 @@ from mnemorank.data.formats import detect_format
 from mnemorank.data.retrieval import load_retriever
 from mnemorank.data.sources import Source, load_sources, read_examples, select_split
 from mnemorank.errors import InputError
-from mnemorank.evaluation.metrics import Judged
+from mnemorank.evaluation.metrics import Judgments
 from mnemorank.training.dataset import check_labels, check_teaching, drop_conflicts, teaches
 from mnemorank.training.objective import check_candidates, ranks_only
 from mnemorank.training.recipe import Recipe, Stage
@@ -70,7 +70,7 @@ def dev_examples(recipe: Recipe) -> list[Example]:
 
 def check_dev(examples: Sequence[Example], of_which: str = "") -> None:
     """Stop where no dev question has an answer: the mean over none is not a number."""
-    if not any(Judged.of(example).is_ranked for example in examples):
+    if not any(Judgments.of(example).has_relevant for example in examples):
         raise InputError(f"no candidate is relevant{of_which}; there is nothing to measure by", field="dev.data")
 
 

@@ -22,12 +22,14 @@ class Loader:
     :param name: the TASK of `mnemorank bench`.
     :param read: yields the examples in file order; large files are streamed.
     :param files: the files that a path stands for, for the key of the result cache. Loaders of folders need it.
+    :param pairs_metric: the name of the accuracy on `Example.pairs` in results.
     """
 
     name: str
     description: str
     read: Callable[[Path], Iterator[Example]]
     files: Callable[[Path], list[Path]] = lambda path: [path]
+    pairs_metric: str = "pairwise_accuracy"
 
 
 loaders: PluginTable[Loader] = PluginTable("task")

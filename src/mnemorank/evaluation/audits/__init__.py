@@ -1,22 +1,15 @@
-"""Audits, by name. To add one: write a file, register its Audit, import it here."""
+"""Audits of datasets and models, by name. To add one, add a module here that calls `audits.add(Audit(...))`."""
 
-from mnemorank.evaluation.audits import features, labels, leakage, length, metadata, shuffle, template
-from mnemorank.evaluation.audits.material import read_audited, read_examples, read_training
-from mnemorank.evaluation.audits.protocol import Audit, Finding, Material, audits
+from mnemorank._internal.plugins import import_plugins
+from mnemorank.evaluation.audits.protocol import (
+    Audit,
+    AuditInput,
+    Finding,
+    audits,
+    read_audit_file,
+    read_training_file,
+)
 
-__all__ = [
-    "Audit",
-    "Finding",
-    "Material",
-    "audits",
-    "features",
-    "labels",
-    "leakage",
-    "length",
-    "metadata",
-    "read_audited",
-    "read_examples",
-    "read_training",
-    "shuffle",
-    "template",
-]
+import_plugins(__name__, __path__)
+
+__all__ = ["Audit", "AuditInput", "Finding", "audits", "read_audit_file", "read_training_file"]

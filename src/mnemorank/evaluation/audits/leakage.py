@@ -1,126 +1,99 @@
-"""Audit 4: does the test know the training data? Near-duplicates of queries and relevant memories, shared groups."""
+"""Leakage audit: near-duplicate queries and memories, and groups shared between training and test data."""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from itertools import chain
 
 from mnemorank.data.examples import Example
-from mnemorank.evaluation.audits.protocol import Audit, Finding, Material, audits, relevant, shown
-from mnemorank.text.words import terms, words
+from mnemorank.evaluation.audits.protocol import Audit, AuditInput, Finding, audits, relevance_mask, shorten
+from mnemorank.text.near_duplicates import NearDuplicate, Pieces, find_near_duplicates, shingles
+from mnemorank.text.similarity import overlap
+from mnemorank.text.words import terms
 
-QUERY_ALIKE, TEXT_ALIKE = 0.8, 0.7
-SHINGLE = 4
+QUERY_SIMILARITY, MEMORY_SIMILARITY = 0.8, 0.7
+SHINGLE_SIZE = 4
 FAIL = 0.01
-# Near-duplicates are sought by a text's rarest pieces; of a piece that very many texts have, some texts will do. Of the
-# texts that share them, so many are compared.
-SOUGHT, MOST_COMMON, COMPARED = 12, 500, 50
 
 
-def run(material: Material) -> Finding:
-    """With training data, the number is the share of test examples whose query or relevant memory (nearly) occurs in
-    it. Without, it is what a random split of this file would leak: queries with a near-duplicate in another group.
+def run(data: AuditInput) -> Finding:
+    """Measure the share of test examples whose query or relevant memory (nearly) occurs in the training data.
+
+    Without training data, measure what a split by group of this file would leak: queries with a near-duplicate in
+    another group.
     """
-    if material.train is None:
-        return _within(material.examples)
-    test, train = list(material.examples), list(material.train)
-    queries = near_duplicates([one.query for one in test], [one.query for one in train], QUERY_ALIKE, _query_pieces)
-    owners = [i for i, one in enumerate(test) for _ in _relevant(one)]
-    known_texts = list(chain(*map(_relevant, train)))
-    repeated = near_duplicates(list(chain(*map(_relevant, test))), known_texts, TEXT_ALIKE, _text_pieces)
-    texts = list(dict.fromkeys(owners[position] for position in repeated))
-    known = {one.group for one in train if one.group}
-    groups = {i for i, one in enumerate(test) if one.group in known}
-    leaked = set(queries) | set(texts)
-    number = len(leaked) / len(test)
-    seen = [f"query {shown(test[i].query, 60)} ≈ {shown(train[j].query, 60)}" for i, j in list(queries.items())[:2]]
-    seen += [f"memory of {shown(test[i].query, 60)} is in the training data" for i in texts[:2]]
-    seen += [f"group {test[i].group!r} is on both sides" for i in sorted(groups)[:1]]
-    failed = number > FAIL or bool(groups)
+    if data.train is None:
+        return _audit_single_file(data.examples)
+    test, train = list(data.examples), list(data.train)
+    queries = similar_queries([example.query for example in test], [example.query for example in train])
+    owners = [i for i, example in enumerate(test) for _ in _relevant_texts(example)]
+    memories = find_near_duplicates(
+        list(chain(*map(_relevant_texts, test))),
+        list(chain(*map(_relevant_texts, train))),
+        MEMORY_SIMILARITY,
+        pieces=_memory_shingles,
+        similarity=overlap,
+    )
+    with_leaked_memory = list(dict.fromkeys(owners[position] for position in memories))
+    train_groups = {example.group for example in train if example.group}
+    with_shared_group = [i for i, example in enumerate(test) if example.group in train_groups]
+    leaked = set(queries) | set(with_leaked_memory)
+    share = len(leaked) / len(test)
+    cases = [
+        f"query {shorten(test[i].query, 60)} ≈ {shorten(train[match.index].query, 60)}"
+        for i, match in list(queries.items())[:2]
+    ]
+    cases += [f"memory of {shorten(test[i].query, 60)} is in the training data" for i in with_leaked_memory[:2]]
+    cases += [f"group {test[i].group!r} is on both sides" for i in with_shared_group[:1]]
+    is_failed = share > FAIL or bool(with_shared_group)
     return Finding(
         "leakage",
-        "fail" if failed else "warn" if leaked else "pass",
-        f"{len(queries)} of {len(test)} queries and the relevant memories of {len(texts)} (nearly) occur in the "
-        f"training data; {len(groups)} examples share a group with it",
-        number,
-        seen,
-        {"queries": len(queries), "memories": len(texts), "groups": len(groups)},
+        "fail" if is_failed else "warn" if leaked else "pass",
+        f"{len(queries)} of {len(test)} queries and the relevant memories of {len(with_leaked_memory)} (nearly) occur "
+        f"in the training data; {len(with_shared_group)} examples share a group with it",
+        share,
+        cases,
+        {"queries": len(queries), "memories": len(with_leaked_memory), "groups": len(with_shared_group)},
     )
 
 
-def _within(examples: Sequence[Example]) -> Finding:
-    queries = [one.query for one in examples]
-    groups = [one.group or one.query for one in examples]
-    alike = near_duplicates(queries, queries, QUERY_ALIKE, _query_pieces, own_groups=groups)
-    number = len(alike) / max(len(examples), 1)
-    return Finding(
-        "leakage",
-        "warn" if number > FAIL else "pass",
-        f"{len(alike)} of {len(examples)} queries have a near-duplicate in another group of this file, so that even a "
-        "split by group leaks; give --train to compare with training data",
-        number,
-        [f"{shown(queries[i], 60)} ≈ {shown(queries[j], 60)}" for i, j in list(alike.items())[:3]],
-        {"queries": len(alike)},
+def similar_queries(
+    queries: Sequence[str], others: Sequence[str], groups: Sequence[str] | None = None
+) -> dict[int, NearDuplicate]:
+    """Return the near-duplicate of each query that has one, compared by their terms."""
+    return find_near_duplicates(
+        queries, others, QUERY_SIMILARITY, pieces=_query_terms, similarity=overlap, groups=groups
     )
 
 
-def _relevant(example: Example) -> list[str]:
-    return [example.candidates[i].memory.text for i in relevant(example).nonzero()[0]]
+def _audit_single_file(examples: Sequence[Example]) -> Finding:
+    queries = [example.query for example in examples]
+    duplicates = similar_queries(queries, queries, [example.group or example.query for example in examples])
+    share = len(duplicates) / max(len(examples), 1)
+    return Finding(
+        "leakage",
+        "warn" if share > FAIL else "pass",
+        f"{len(duplicates)} of {len(examples)} queries have a near-duplicate in another group of this file, which even "
+        "a split by group leaks; add --train to compare with training data",
+        share,
+        [
+            f"{shorten(queries[i], 60)} ≈ {shorten(queries[match.index], 60)}"
+            for i, match in list(duplicates.items())[:3]
+        ],
+        {"queries": len(duplicates)},
+    )
 
 
-def _query_pieces(text: str) -> set[str]:
-    return set(terms(text))
+def _relevant_texts(example: Example) -> list[str]:
+    return [example.candidates[i].memory.text for i in relevance_mask(example).nonzero()[0]]
 
 
-def _text_pieces(text: str) -> set[str]:
-    found = words(text)
-    return {" ".join(found[i : i + SHINGLE]) for i in range(max(len(found) - SHINGLE + 1, 1))} if found else set()
+def _query_terms(query: str) -> Pieces:
+    return frozenset(terms(query))
 
 
-def near_duplicates(
-    texts: Sequence[str],
-    others: Sequence[str],
-    alike: float,
-    cut: Callable[[str], set[str]],
-    own_groups: Sequence[str] | None = None,
-) -> dict[int, int]:
-    """For each text that has one, one of the others that shares at least `alike` of the larger's pieces with it.
-
-    :param own_groups: `texts` and `others` are the same; only pairs of different groups count.
-    """
-    pieces = [cut(other) for other in others]
-    groups = own_groups or [""] * len(others)
-    held: dict[str, list[int]] = defaultdict(list)
-    # Of texts with all the same pieces the first of each group: among very many texts that share every piece, a copy
-    # would not be found by its rarest.
-    same: dict[frozenset[str], dict[str, int]] = defaultdict(dict)
-    for j, own in enumerate(pieces):
-        same[frozenset(own)].setdefault(groups[j], j)
-        for piece in own:
-            held[piece].append(j)
-    found: dict[int, int] = {}
-    for i, mine in enumerate(map(cut, texts)):
-        copies = same.get(frozenset(mine), {}).values() if mine else ()
-        for j in chain(copies, _likeliest(mine, held)):
-            is_other = own_groups is None or own_groups[i] != own_groups[j]
-            if is_other and len(mine & pieces[j]) >= alike * max(len(mine), len(pieces[j])):
-                found[i] = j
-                break
-    return found
+def _memory_shingles(text: str) -> Pieces:
+    return shingles(text, SHINGLE_SIZE)
 
 
-def _likeliest(mine: set[str], held: Mapping[str, Sequence[int]]) -> list[int]:
-    """Who shares the most of these pieces, the rarer the piece the more it counts.
-
-    :param held: which texts have a piece.
-    """
-    rare = sorted(mine & held.keys(), key=lambda piece: (len(held[piece]), piece))[:SOUGHT]
-    shared: dict[int, float] = defaultdict(float)
-    for piece in rare:
-        for j in held[piece][:MOST_COMMON]:
-            shared[j] += 1 / len(held[piece])
-    return sorted(shared, key=lambda j: -shared[j])[:COMPARED]
-
-
-audits.add(Audit("leakage", "near-duplicates and shared groups of train and test", run))
+audits.add(Audit("leakage", "near-duplicates and groups shared by training and test data", run))

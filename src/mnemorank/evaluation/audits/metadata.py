@@ -1,4 +1,4 @@
-"""Audit 1: how far do dates, type and length get with the text removed? Position and feature tokens, apart."""
+"""Metadata audit: how well candidates can be ranked by dates, type and length alone, without reading the text."""
 
 from __future__ import annotations
 
@@ -9,89 +9,90 @@ import numpy as np
 
 from mnemorank._internal.arrays import Floats, sigmoid
 from mnemorank.data.examples import Example
-from mnemorank.evaluation.audits.metadata_features import columns, common_types, names
+from mnemorank.evaluation.audits.metadata_features import common_types, feature_names, feature_table
 from mnemorank.evaluation.audits.protocol import (
     Audit,
+    AuditInput,
     Finding,
-    Material,
     audits,
-    has_both,
-    judged,
-    relevant,
-    right_over_wrong,
-    shown,
+    has_both_labels,
+    pair_accuracy,
+    relevance_mask,
+    shorten,
+    verdict_on,
 )
 from mnemorank.evaluation.significance import interval
 
 FOLDS = 5
 WARN, FAIL = 0.60, 0.70
 METADATA = ("dates", "type", "length")
-MOST_PAIRS = 40
+MAX_PAIRS = 40
 
 
-def run(material: Material) -> Finding:
-    """The number is the accuracy of a cross-validated learner, on pairs of a right and a wrong candidate: .5 is chance.
+def run(data: AuditInput) -> Finding:
+    """Measure the cross-validated pair accuracy of a linear model on metadata; 0.5 is chance.
 
-    Folds never share a query, a group or (of triplets) a memory, so that nothing can be learned by heart.
+    Folds never share a query, a group or (for triplets) a memory, so that nothing can be memorized.
     """
-    examples = [one for one in material.examples if has_both(one)]
-    folds = fold_of_examples(examples, FOLDS, by_memory=material.in_pairs)
+    examples = [example for example in data.examples if has_both_labels(example)]
+    folds = assign_folds(examples, FOLDS, by_memory=data.is_triplets)
     if len(set(folds)) < 2:
-        return Finding("metadata-only", "skipped", "needs examples of at least two groups, each with right and wrong")
+        return Finding(
+            "metadata-only", "skipped", "needs examples of two groups with relevant and irrelevant candidates"
+        )
     types = common_types(examples)
-    tables = [columns(example, types) for example in examples]
-    parts = ("dates", "type", "length", *(() if material.in_pairs else ("position",)), "feature tokens")
-    by_part = {part: float(np.mean(_cross_validated(examples, [t[part] for t in tables], folds))) for part in parts}
-    together = [np.hstack([table[part] for part in METADATA]) for table in tables]
-    values = _cross_validated(examples, together, folds)
-    spread = interval(values)
-    rules = _rules(examples, tables, names(types), parts)
+    tables = [feature_table(example, types) for example in examples]
+    parts = ("dates", "type", "length", *(() if data.is_triplets else ("position",)), "feature tokens")
+    by_part = {part: float(np.mean(_cross_validate(examples, [t[part] for t in tables], folds))) for part in parts}
+    combined = [np.hstack([table[part] for part in METADATA]) for table in tables]
+    accuracy = _cross_validate(examples, combined, folds)
+    spread = interval(accuracy)
+    rules = _single_feature_rules(examples, tables, feature_names(types), parts)
     best_rule, best_value = max(rules.items(), key=lambda rule: rule[1])
-    listed_first = by_part.get("position", 0.5) > FAIL
+    summary = (
+        f"without the text, {spread.mean:.0%} of the pairs are ordered correctly ({spread.low:.0%}–{spread.high:.0%}; "
+        f"chance is 50%); best single rule: {best_rule!r} {best_value:.0%}"
+    )
+    if by_part.get("position", 0.5) > FAIL:
+        summary += "; relevant candidates come first in the file: do not use its order as a first stage"
     return Finding(
         "metadata-only",
-        judged(spread.mean, WARN, FAIL),
-        f"without the text, {spread.mean:.0%} of the pairs are told apart ({spread.low:.0%}–{spread.high:.0%}; "
-        f"chance is 50%); best single rule: {best_rule!r} {best_value:.0%}"
-        + (
-            "; relevant candidates stand first in the file: never read its order as a first stage"
-            if listed_first
-            else ""
-        ),
+        verdict_on(spread.mean, WARN, FAIL),
+        summary,
         spread.mean,
-        _giveaways(examples, values),
+        _giveaways(examples, accuracy),
         {"by_part": by_part, "interval": [spread.low, spread.high], "rules": rules},
     )
 
 
-def _cross_validated(examples: Sequence[Example], tables: Sequence[Floats], folds: Sequence[int]) -> Floats:
-    """Of each example, the share of its pairs in the right order, by weights learned on the other folds."""
+def _cross_validate(examples: Sequence[Example], tables: Sequence[Floats], folds: Sequence[int]) -> Floats:
+    """Return the pair accuracy of each example, with weights fitted on the other folds."""
     result = np.full(len(examples), 0.5)
-    assigned = np.array(folds)
+    fold_of = np.array(folds)
     for fold in sorted(set(folds)):
-        train = np.flatnonzero(assigned != fold).tolist()
-        weights = _learn(np.concatenate([_differences(examples[i], tables[i]) for i in train]))
-        for i in np.flatnonzero(assigned == fold).tolist():
-            result[i] = right_over_wrong(examples[i], np.round(tables[i] @ weights, 9))
+        train = np.flatnonzero(fold_of != fold).tolist()
+        weights = _fit(np.concatenate([_differences(examples[i], tables[i]) for i in train]))
+        for i in np.flatnonzero(fold_of == fold).tolist():
+            result[i] = pair_accuracy(examples[i], np.round(tables[i] @ weights, 9))
     return result
 
 
 def _differences(example: Example, table: Floats) -> Floats:
-    """Right minus wrong; of a large pool, some pairs spread over it."""
-    is_right = relevant(example)
-    right, wrong = table[is_right], table[~is_right]
-    pairs = (right[:, None, :] - wrong[None, :, :]).reshape(len(right) * len(wrong), table.shape[1])
-    chosen: Floats = pairs[np.linspace(0, len(pairs) - 1, min(len(pairs), MOST_PAIRS)).astype(int)]
+    """Return relevant minus irrelevant features; for a large pool, of pairs spread evenly over it."""
+    is_relevant = relevance_mask(example)
+    relevant, irrelevant = table[is_relevant], table[~is_relevant]
+    pairs = (relevant[:, None, :] - irrelevant[None, :, :]).reshape(len(relevant) * len(irrelevant), table.shape[1])
+    chosen: Floats = pairs[np.linspace(0, len(pairs) - 1, min(len(pairs), MAX_PAIRS)).astype(int)]
     return chosen
 
 
-def _learn(differences: Floats, penalty: float = 1.0, steps: int = 25) -> Floats:
-    """Pairwise logistic regression (no intercept) by Newton's method."""
+def _fit(differences: Floats, penalty: float = 1.0, steps: int = 25) -> Floats:
+    """Fit a pairwise logistic regression without intercept by Newton's method."""
     weights = np.zeros(differences.shape[1])
     for _ in range(steps):
-        wrong = sigmoid(-(differences @ weights))
-        gradient = differences.T @ wrong - penalty * weights
-        curvature = (differences.T * (wrong * (1 - wrong))) @ differences + penalty * np.eye(len(weights))
+        error = sigmoid(-(differences @ weights))
+        gradient = differences.T @ error - penalty * weights
+        curvature = (differences.T * (error * (1 - error))) @ differences + penalty * np.eye(len(weights))
         step = np.linalg.solve(curvature, gradient)
         weights = weights + step
         if np.abs(step).max(initial=0.0) < 1e-8:
@@ -99,18 +100,18 @@ def _learn(differences: Floats, penalty: float = 1.0, steps: int = 25) -> Floats
     return weights
 
 
-def _rules(
+def _single_feature_rules(
     examples: Sequence[Example],
     tables: Sequence[dict[str, Floats]],
-    named: dict[str, tuple[str, ...]],
+    names: dict[str, tuple[str, ...]],
     parts: Sequence[str],
 ) -> dict[str, float]:
-    """Accuracy of each feature as the only rule, in its better direction."""
+    """Return the accuracy of each feature as the only rule, in its better direction."""
     rules = {}
     for part in parts:
-        for column, name in enumerate(named[part]):
+        for column, name in enumerate(names[part]):
             pairs = zip(examples, tables, strict=True)
-            value = float(np.mean([right_over_wrong(one, table[part][:, column]) for one, table in pairs]))
+            value = float(np.mean([pair_accuracy(example, table[part][:, column]) for example, table in pairs]))
             if value >= 0.5:
                 rules[f"{name} wins"] = value
             else:
@@ -118,20 +119,17 @@ def _rules(
     return rules
 
 
-def _giveaways(examples: Sequence[Example], values: Floats, most: int = 3) -> list[str]:
-    """Questions that metadata alone answers."""
-    told = [example.query for example, value in zip(examples, values, strict=True) if value == 1]
-    return [f"answered without the text: {shown(query)}" for query in told[:most]]
+def _giveaways(examples: Sequence[Example], accuracy: Floats, limit: int = 3) -> list[str]:
+    """Return queries that metadata alone answers."""
+    queries = [example.query for example, value in zip(examples, accuracy, strict=True) if value == 1]
+    return [f"answered without the text: {shorten(query)}" for query in queries[:limit]]
 
 
-audits.add(Audit("metadata-only", "dates, type, length, position, feature tokens without the text", run))
+def assign_folds(examples: Sequence[Example], folds: int, *, by_memory: bool = False) -> list[int]:
+    """Return the fold of each example; examples that share a group or a query are in the same fold.
 
-
-def fold_of_examples(examples: Sequence[Example], folds: int, *, by_memory: bool = False) -> list[int]:
-    """The fold of each example; examples of one group, and those that share a query, are in the same fold.
-
-    :param by_memory: also keep those together that share a memory (mirrored triplets); lists over a common pool would
-        then all be one group.
+    :param by_memory: also keep examples together that share a memory, such as triplets and their mirror images. Lists
+        over a common pool would all end up in one fold.
     """
     parents: dict[str, str] = {}
 
@@ -141,10 +139,12 @@ def fold_of_examples(examples: Sequence[Example], folds: int, *, by_memory: bool
         return key
 
     for example in examples:
-        own = f"query {example.query}"
         keys = [f"group {example.group}"] if example.group else []
         keys += [f"memory {memory.text}" for memory in example.memories] if by_memory else []
         for key in keys:
-            parents[root(key)] = root(own)
+            parents[root(key)] = root(f"query {example.query}")
     roots = [root(f"query {example.query}") for example in examples]
-    return [zlib.crc32(own.encode(errors="surrogatepass")) % folds for own in roots]
+    return [zlib.crc32(key.encode(errors="surrogatepass")) % folds for key in roots]
+
+
+audits.add(Audit("metadata-only", "dates, type, length, position and feature tokens without the text", run))

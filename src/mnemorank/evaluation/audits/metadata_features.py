@@ -1,4 +1,4 @@
-"""What can be known of a candidate without reading it."""
+"""Features of a candidate that are known without reading its text."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ POSITION = ("later in the file",)
 TOKENS = ("hop", *(f"role {role}" for role in ROLES), "entities", "causal", "reasoning")
 
 
-def columns(example: Example, types: Sequence[str]) -> dict[str, Floats]:
-    """Each group of features as a matrix, a row a candidate."""
+def feature_table(example: Example, types: Sequence[str]) -> dict[str, Floats]:
+    """Return a matrix for each group of features, with a row per candidate."""
     memories = example.memories
     return {
         "dates": _dates(memories, example.query_time),
@@ -34,7 +34,8 @@ def columns(example: Example, types: Sequence[str]) -> dict[str, Floats]:
     }
 
 
-def names(types: Sequence[str]) -> dict[str, tuple[str, ...]]:
+def feature_names(types: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """Return the names of the columns of each matrix."""
     return {
         "dates": DATES,
         "type": tuple(f"type {kind}" for kind in types),
@@ -44,14 +45,15 @@ def names(types: Sequence[str]) -> dict[str, tuple[str, ...]]:
     }
 
 
-def common_types(examples: Sequence[Example], most: int = 8) -> list[str]:
+def common_types(examples: Sequence[Example], limit: int = 8) -> list[str]:
+    """Return the most frequent memory types."""
     counts = Counter(memory.type for example in examples for memory in example.memories if memory.type)
-    return [kind for kind, _ in counts.most_common(most)]
+    return [kind for kind, _ in counts.most_common(limit)]
 
 
 def _dates(memories: Sequence[Memory], now: Moment | None) -> Floats:
     middles = np.array([memory.date.middle if memory.date else math.nan for memory in memories])
-    newer = _ranks(middles)
+    recency_rank = _ranks(middles)
     return np.array(
         [
             [
@@ -59,7 +61,7 @@ def _dates(memories: Sequence[Memory], now: Moment | None) -> Floats:
                 float(memory.occurred_end is not None),
                 float(memory.is_ongoing),
                 float(memory.date is None),
-                newer[row],
+                recency_rank[row],
                 _span(memory),
                 _precision(memory.date),
                 _overlaps(memory, now),
@@ -94,13 +96,13 @@ def _lengths(memories: Sequence[Memory]) -> Floats:
 
 
 def _tokens(query: str, text: str) -> list[float]:
-    found = features_of(query, text)
-    roles = [float(found.role == role) for role in ROLES]
-    return [found.hop / 2, *roles, len(found.entities) / 3, float(found.causal), float(found.reasoning)]
+    features = features_of(query, text)
+    roles = [float(features.role == role) for role in ROLES]
+    return [features.hop / 2, *roles, len(features.entities) / 3, float(features.causal), float(features.reasoning)]
 
 
 def _ranks(values: Floats) -> Floats:
-    """Ranks within the pool, 0 to 1, ties in the middle; ½ where unknown."""
+    """Return ranks within the pool from 0 to 1; ties share their mean rank, unknown values get ½."""
     result = np.full(len(values), 0.5)
     known = np.flatnonzero(np.isfinite(values))
     if len(known) > 1:

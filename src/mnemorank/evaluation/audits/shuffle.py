@@ -1,4 +1,4 @@
-"""Audit 2: how much does a model's ranking fall when a piece of metadata is given to the wrong memories?"""
+"""Shuffle audit: how much a model's ranking suffers when metadata is assigned to the wrong memories."""
 
 from __future__ import annotations
 
@@ -7,26 +7,30 @@ from dataclasses import replace
 
 import numpy as np
 
+from mnemorank._internal.arrays import Floats
 from mnemorank.data.examples import Candidate, Example
 from mnemorank.evaluation.audits.protocol import (
     Audit,
+    AuditInput,
     Finding,
-    Material,
+    ScoreFunction,
     audits,
-    judged,
-    no_model,
-    right_over_wrong,
-    scorer_of,
-    shown,
-    with_candidates,
+    pair_accuracy,
+    replace_candidates,
+    score_function,
+    shorten,
+    skip_without_labels,
+    skip_without_model,
+    verdict_on,
 )
 from mnemorank.memory.memory import Memory
 
-ORDER_MAY_CHANGE = 0.005
+MAX_ORDER_EFFECT = 0.005
 WARN, FAIL = 0.05, 0.15
 
-# Piece → the memory with that piece of another one.
-PIECES: dict[str, Callable[[Memory, Memory], Memory]] = {
+Swap = Callable[[Memory, Memory], Memory]
+
+SWAPS: dict[str, Swap] = {
     "dates": lambda memory, other: replace(
         memory,
         occurred_start=other.occurred_start,
@@ -37,58 +41,64 @@ PIECES: dict[str, Callable[[Memory, Memory], Memory]] = {
     "context": lambda memory, other: replace(memory, context=other.context),
     "speaker": lambda memory, other: replace(memory, speaker=other.speaker),
 }
+"""By kind of metadata: the memory with that metadata of another one."""
 
 
-def run(material: Material) -> Finding:
-    """The number is the largest fall of right-over-wrong accuracy by type, context or speaker, which should say little.
+def run(data: AuditInput) -> Finding:
+    """Measure the largest loss of pair accuracy by type, context or speaker, which should matter little.
 
-    Dates are reported beside it: a model that reads dates must fall when they are wrong. The order of the candidates
-    must not matter at all.
+    The effect of dates is reported, but does not count: a model that reads dates must get worse with wrong ones. The
+    order of the candidates must not matter at all.
     """
-    if material.model is None:
-        return no_model("shuffle")
-    score = scorer_of(material.model)
-    examples = material.sample()
+    if data.model is None:
+        return skip_without_model("shuffle")
+    examples = data.sample()
     if not examples:
-        return Finding("shuffle", "skipped", "no example has both right and wrong candidates")
-    before = np.array([right_over_wrong(one, score(one.query, one.memories)) for one in examples])
-    falls: dict[str, float] = {}
-    hurt: list[str] = []
-    for piece, exchange in PIECES.items():
-        changed = [exchanged(one, exchange) for one in examples]
-        if all(new.memories == old.memories for new, old in zip(changed, examples, strict=True)):
+        return skip_without_labels("shuffle")
+    score = score_function(data.model)
+    before = _accuracy(examples, score)
+    losses: dict[str, float] = {}
+    cases: list[str] = []
+    for name, swap in SWAPS.items():
+        swapped = [swap_metadata(example, swap) for example in examples]
+        if all(new.memories == old.memories for new, old in zip(swapped, examples, strict=True)):
             continue
-        after = np.array([right_over_wrong(one, score(one.query, one.memories)) for one in changed])
-        falls[piece] = float((before - after).mean())
-        hurt += [f"{piece}: {shown(examples[i].query)}" for i in np.argsort(after - before)[:1] if after[i] < before[i]]
-    turned = [with_candidates(one, one.candidates[::-1]) for one in examples]
-    after = np.array([right_over_wrong(one, score(one.query, one.memories)) for one in turned])
-    falls["order"] = float(np.abs(before - after).mean())
-    number = max((falls[piece] for piece in falls if piece not in ("dates", "order")), default=0.0)
-    told = ", ".join(f"{piece} {-fall:+.3f}" for piece, fall in falls.items())
-    if falls["order"] > ORDER_MAY_CHANGE:
-        words = "the order of the candidates changes the scores"
+        after = _accuracy(swapped, score)
+        losses[name] = float((before - after).mean())
+        worst = int(np.argmin(after - before))
+        if after[worst] < before[worst]:
+            cases.append(f"{name}: {shorten(examples[worst].query)}")
+    reversed_examples = [replace_candidates(example, example.candidates[::-1]) for example in examples]
+    losses["order"] = float(np.abs(before - _accuracy(reversed_examples, score)).mean())
+    number = max((losses[name] for name in losses if name not in ("dates", "order")), default=0.0)
+    effects = ", ".join(f"{name} {-loss:+.3f}" for name, loss in losses.items())
+    if losses["order"] > MAX_ORDER_EFFECT:
+        conclusion = "the order of the candidates changes the scores"
     elif number > WARN:
-        words = "type, context or speaker decides more than it should"
+        conclusion = "type, context or speaker matters more than it should"
     else:
-        words = "type, context, speaker and order decide little"
+        conclusion = "type, context, speaker and order matter little"
     return Finding(
         "shuffle",
-        "fail" if falls["order"] > ORDER_MAY_CHANGE else judged(number, WARN, FAIL),
-        f"{words}; accuracy {before.mean():.3f}, changed by wrong {told}",
+        "fail" if losses["order"] > MAX_ORDER_EFFECT else verdict_on(number, WARN, FAIL),
+        f"{conclusion}; accuracy {before.mean():.3f}, change with wrong values: {effects}",
         number,
-        hurt,
-        {"accuracy": float(before.mean()), "falls": falls, "examples": len(examples)},
+        cases,
+        {"accuracy": float(before.mean()), "losses": losses, "examples": len(examples)},
     )
 
 
-def exchanged(example: Example, exchange: Callable[[Memory, Memory], Memory]) -> Example:
-    """Every candidate with the piece of the next: in a pair the two swap."""
+def swap_metadata(example: Example, swap: Swap) -> Example:
+    """Give every candidate a piece of metadata of the next one; in a pair, the two swap."""
     memories = example.memories
-    moved: Sequence[Memory] = [*memories[1:], memories[0]]
-    changed = [exchange(memory, other) for memory, other in zip(memories, moved, strict=True)]
-    pairs = zip(changed, example.labels, strict=True)
-    return with_candidates(example, [Candidate(memory, label) for memory, label in pairs])
+    rotated: Sequence[Memory] = [*memories[1:], memories[0]]
+    swapped = [swap(memory, other) for memory, other in zip(memories, rotated, strict=True)]
+    labeled = zip(swapped, example.labels, strict=True)
+    return replace_candidates(example, [Candidate(memory, label) for memory, label in labeled])
 
 
-audits.add(Audit("shuffle", "a model's accuracy with each piece of metadata on the wrong memory", run))
+def _accuracy(examples: Sequence[Example], score: ScoreFunction) -> Floats:
+    return np.array([pair_accuracy(example, score(example.query, example.memories)) for example in examples])
+
+
+audits.add(Audit("shuffle", "a model's accuracy with metadata on the wrong memories", run))

@@ -1,4 +1,4 @@
-"""Audit 6: does the model need its template and format, and does the manifest name the right ones?"""
+"""Template audit: whether the model needs its template and format, and whether the manifest names the right ones."""
 
 from __future__ import annotations
 
@@ -7,49 +7,59 @@ from dataclasses import replace
 from mnemorank.artifact.resolve import Artifact, load_artifact
 from mnemorank.artifact.templates import Rendered, Template, templates
 from mnemorank.errors import MnemorankError
-from mnemorank.evaluation.audits.protocol import Audit, Finding, Material, accuracy, audits, judged, no_model, scorer_of
+from mnemorank.evaluation.audits.protocol import (
+    Audit,
+    AuditInput,
+    Finding,
+    audits,
+    mean_pair_accuracy,
+    score_function,
+    skip_without_labels,
+    skip_without_model,
+    verdict_on,
+)
 from mnemorank.model.model import Model
 from mnemorank.scorers import open_scorer
 
-DIFFERENT = 0.02
+MARGIN = 0.02
 
 
-def run(material: Material) -> Finding:
-    """The number is the accuracy with the manifest's template and format, less that with neither."""
-    if material.model is None:
-        return no_model("template")
-    name, model = next(iter(material.models.items()))
+def run(data: AuditInput) -> Finding:
+    """Measure the accuracy with the manifest's template and format, minus that without either."""
+    if data.model is None:
+        return skip_without_model("template")
+    name, model = next(iter(data.models.items()))
     artifact = load_artifact(name)
     if artifact.manifest.family == "remote":
-        return Finding("template", "skipped", "a remote model keeps its template to itself")
-    examples = material.sample()
+        return Finding("template", "skipped", "the template of a remote model is not known")
+    examples = data.sample()
     if not examples:
-        return Finding("template", "skipped", "no example has both right and wrong candidates")
-    right = accuracy(examples, scorer_of(model))
+        return skip_without_labels("template")
+    with_template = mean_pair_accuracy(examples, score_function(model))
     try:
         bare = _without_template(artifact)
     except MnemorankError as error:
-        return Finding("template", "skipped", f"cannot be run without its template: {error}")
+        return Finding("template", "skipped", f"the model cannot run without its template: {error}")
     try:
-        none = accuracy(examples, scorer_of(bare))
+        without_template = mean_pair_accuracy(examples, score_function(bare))
     finally:
         bare.close()
-    gain = right - none
-    stated = f"{artifact.manifest.template} + {artifact.manifest.format}"
-    if gain < -DIFFERENT:
-        words = f"is better without: the manifest's {stated} is probably not what it was trained with"
-    elif gain < DIFFERENT:
-        words = f"makes no use of {stated} on this data"
+    gain = with_template - without_template
+    names = f"{artifact.manifest.template} + {artifact.manifest.format}"
+    if gain < -MARGIN:
+        conclusion = f"is better without: the manifest's {names} is probably not what it was trained with"
+    elif gain < MARGIN:
+        conclusion = f"does not use {names} on this data"
     else:
-        words = f"needs its {stated}"
+        conclusion = f"needs its {names}"
     return Finding(
         "template",
-        judged(-gain, -DIFFERENT, DIFFERENT),
-        f"{words}: accuracy {right:.3f} with, {none:.3f} with query and text alone",
+        verdict_on(-gain, -MARGIN, MARGIN),
+        f"{conclusion}: accuracy {with_template:.3f} with, {without_template:.3f} with query and text alone",
         gain,
         details={
-            "with": right,
-            "without": none,
+            "with": with_template,
+            "without": without_template,
             "template": artifact.manifest.template,
             "format": artifact.manifest.format,
         },
@@ -57,17 +67,17 @@ def run(material: Material) -> Finding:
 
 
 def _without_template(artifact: Artifact) -> Model:
-    """The same weights, given the query and the text in one segment and nothing else."""
-    own = templates[artifact.manifest.template]
-    name = f"no-{own.name}"
+    """Return the same weights with a template of the bare query and text in one segment."""
+    own_template = templates[artifact.manifest.template]
+    name = f"no-{own_template.name}"
     if name not in templates:
-        templates.add(Template(name, "query and text alone, to probe", _alone, answers=own.answers))
+        templates.add(Template(name, "query and text alone, for audits", _render_bare, answers=own_template.answers))
     manifest = replace(artifact.manifest, template=name, format="plain", instruction=None)
     return Model(manifest, open_scorer(replace(artifact, manifest=manifest)))
 
 
-def _alone(query: str, text: str, instruction: str) -> Rendered:
+def _render_bare(query: str, text: str, instruction: str) -> Rendered:
     return Rendered(f"{query}\n{text}")
 
 
-audits.add(Audit("template", "the right template against none", run))
+audits.add(Audit("template", "the manifest's template against none", run))

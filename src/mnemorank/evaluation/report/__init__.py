@@ -1,4 +1,4 @@
-"""The report of a benchmark: one page that needs neither network nor server."""
+"""The HTML report of a benchmark: a single page that works offline."""
 
 from mnemorank.evaluation.report.page import report_page, write_report
 

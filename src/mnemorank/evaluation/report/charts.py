@@ -1,6 +1,7 @@
-"""Charts as SVG text. Colours come from the page's style sheet, so that light and dark both work.
+"""Charts as SVG text.
 
-Classes `c0` to `c7` are the contestants, in order.
+Colors come from the page's style sheet, which has a light and a dark theme. Classes `c0` to `c7` are the systems, in
+order.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from mnemorank._internal.arrays import Floats
 from mnemorank.evaluation.metrics import Bin
 from mnemorank.evaluation.significance import Interval
 
-COLOURS = 8
+COLORS = 8
 
 
-def colour(index: int) -> str:
-    return f"c{index % COLOURS}"
+def color(index: int) -> str:
+    return f"c{index % COLORS}"
 
 
 def _svg(width: float, height: float, parts: Sequence[str], label: str) -> str:
@@ -38,16 +39,19 @@ def _line(x1: float, y1: float, x2: float, y2: float, kind: str) -> str:
 
 
 def figure(value: float | None) -> str:
-    """`.873`, `1.000`, or a dash."""
+    """Return a number as `.873` or `1.000`; a dash if there is none."""
     if value is None or math.isnan(value):
         return "–"
     return f"{value:.3f}".replace("0.", ".", 1)
 
 
-def interval_bar(one: Interval, low: float, high: float, index: int) -> str:
-    """A mean with its interval, on a scale that all rows share."""
+def interval_bar(interval: Interval, low: float, high: float, index: int) -> str:
+    """Draw a mean with its interval.
+
+    :param low: the lower end of the scale, which all rows share.
+    """
     width, height = 170.0, 22.0
-    if math.isnan(one.mean):
+    if math.isnan(interval.mean):
         return ""
 
     def x(value: float) -> float:
@@ -55,62 +59,60 @@ def interval_bar(one: Interval, low: float, high: float, index: int) -> str:
 
     parts = [
         _line(6, height / 2, width - 6, height / 2, "axis"),
-        f'<line x1="{x(one.low):.1f}" y1="{height / 2}" x2="{x(one.high):.1f}" y2="{height / 2}" '
-        f'class="range {colour(index)}"/>',
-        f'<circle cx="{x(one.mean):.1f}" cy="{height / 2}" r="4.5" class="dot {colour(index)}"/>',
+        f'<line x1="{x(interval.low):.1f}" y1="{height / 2}" x2="{x(interval.high):.1f}" y2="{height / 2}" '
+        f'class="range {color(index)}"/>',
+        f'<circle cx="{x(interval.mean):.1f}" cy="{height / 2}" r="4.5" class="dot {color(index)}"/>',
     ]
-    return _svg(width, height, parts, f"{one.mean:.3f}, 95 % from {one.low:.3f} to {one.high:.3f}")
+    return _svg(width, height, parts, f"{interval.mean:.3f}, 95% from {interval.low:.3f} to {interval.high:.3f}")
 
 
-def bars_by_kind(by_contestant: Sequence[Mapping[str, Mapping[str, float]]], measure: str) -> str:
-    """Grouped bars: a group a question type, a bar a contestant."""
-    kinds = list(dict.fromkeys(kind for one in by_contestant for kind in one))
+def bars_by_kind(by_system: Sequence[Mapping[str, Mapping[str, float]]], measure: str) -> str:
+    """Draw a group of bars per kind of question, with a bar per system."""
+    kinds = list(dict.fromkeys(kind for system in by_system for kind in system))
     left, right, bar, gap = 210.0, 64.0, 13.0, 16.0
-    group = len(by_contestant) * bar + gap
+    group = len(by_system) * bar + gap
     width, height = 860.0, len(kinds) * group + 30
     scale = width - left - right
     parts = [_line(left + scale * t, 4, left + scale * t, height - 22, "grid") for t in (0, 0.25, 0.5, 0.75, 1)]
     parts += [_text(left + scale * t, height - 6, f"{t:g}", "tick", "middle") for t in (0, 0.25, 0.5, 0.75, 1)]
     for row, kind in enumerate(kinds):
         top = row * group + gap / 2
-        middle = top + len(by_contestant) * bar / 2
-        count = next(int(one[kind]["queries"]) for one in by_contestant if kind in one)
+        middle = top + len(by_system) * bar / 2
+        count = next(int(system[kind]["queries"]) for system in by_system if kind in system)
         shown = kind if len(kind) <= 26 else kind[:25] + "…"
         parts.append(_text(left - 12, middle, shown, "label", "end"))
         parts.append(_text(left - 12, middle + 13, f"{count} questions", "tick", "end"))
-        for index, one in enumerate(by_contestant):
-            value = one.get(kind, {}).get(measure, math.nan)
+        for index, system in enumerate(by_system):
+            value = system.get(kind, {}).get(measure, math.nan)
             if math.isnan(value):
                 continue
             y = top + index * bar
             parts.append(
                 f'<rect x="{left}" y="{y:.1f}" width="{max(scale * value, 1):.1f}" height="{bar - 2.5}" rx="2" '
-                f'class="fill {colour(index)}"/>'
+                f'class="fill {color(index)}"/>'
             )
             parts.append(_text(left + scale * value + 6, y + bar - 4, figure(value), "tick"))
-    return _svg(width, height, parts, f"{measure} by question type")
+    return _svg(width, height, parts, f"{measure} by kind of question")
 
 
 def reliability_diagram(curve: Sequence[Bin], index: int) -> str:
-    """Predicted relevance against the share that was relevant; on the diagonal all is as promised."""
+    """Draw predicted relevance against the share that is relevant; a calibrated system is on the diagonal."""
     size, edge = 250.0, 34.0
     span = size - edge - 10
 
-    def place(predicted: float, found: float) -> tuple[float, float]:
-        return edge + span * predicted, 10 + span * (1 - found)
+    def place(predicted: float, actual: float) -> tuple[float, float]:
+        return edge + span * predicted, 10 + span * (1 - actual)
 
-    most = max(b.count for b in curve)
+    max_count = max(b.count for b in curve)
     points = [place(b.predicted, b.relevant) for b in curve]
     parts = [f'<rect x="{edge}" y="10" width="{span}" height="{span}" class="frame"/>']
     parts.append(_line(*place(0, 0), *place(1, 1), "diagonal"))
-    parts.append(
-        f'<polyline points="{" ".join(f"{x:.1f},{y:.1f}" for x, y in points)}" class="curve {colour(index)}"/>'
-    )
+    parts.append(f'<polyline points="{" ".join(f"{x:.1f},{y:.1f}" for x, y in points)}" class="curve {color(index)}"/>')
     for (x, y), b in zip(points, curve, strict=True):
-        radius = 3 + 6 * math.sqrt(b.count / most)
-        title = f"said {b.predicted:.2f}, found {b.relevant:.2f}, {b.count} pairs"
+        radius = 3 + 6 * math.sqrt(b.count / max_count)
+        title = f"predicted {b.predicted:.2f}, actual {b.relevant:.2f}, {b.count} pairs"
         parts.append(
-            f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius:.1f}" class="dot {colour(index)}">'
+            f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius:.1f}" class="dot {color(index)}">'
             f"<title>{title}</title></circle>"
         )
     for t in (0.0, 0.5, 1.0):
@@ -120,15 +122,15 @@ def reliability_diagram(curve: Sequence[Bin], index: int) -> str:
 
 
 def distributions(relevant: Floats, irrelevant: Floats, index: int, bins: int = 24) -> str:
-    """Scores of relevant (filled) and irrelevant (outlined) candidates, each as shares of its own number."""
+    """Draw histograms of the scores of relevant (filled) and irrelevant (outlined) candidates, each normalized."""
     width, height, base = 330.0, 170.0, 26.0
-    both = np.concatenate([relevant, irrelevant])
-    low, high = (float(both.min()), float(both.max())) if len(both) else (0.0, 1.0)
+    all_scores = np.concatenate([relevant, irrelevant])
+    low, high = (float(all_scores.min()), float(all_scores.max())) if len(all_scores) else (0.0, 1.0)
     high = high if high > low else low + 1
     parts = []
     counts = [np.histogram(values, bins, (low, high))[0] / max(len(values), 1) for values in (irrelevant, relevant)]
     top = max(float(values.max()) for values in counts) or 1.0
-    for values, kind in zip(counts, ("other", f"right {colour(index)}"), strict=True):
+    for values, kind in zip(counts, ("other", f"right {color(index)}"), strict=True):
         parts.append(f'<path d="{_steps(values / top, width, height, base)}" class="area {kind}"/>')
     parts.append(_line(8, height - base, width - 8, height - base, "axis"))
     for t in (0.0, 0.5, 1.0):
@@ -139,7 +141,7 @@ def distributions(relevant: Floats, irrelevant: Floats, index: int, bins: int = 
 
 def _steps(shares: Floats, width: float, height: float, base: float) -> str:
     step = (width - 16) / len(shares)
-    # A square root keeps small shares visible beside the one tall bar that most models have at zero.
+    # The square root keeps small shares visible next to the tall bar at zero that most models have.
     tops = height - base - np.sqrt(shares) * (height - base - 10)
     path = f"M8,{height - base:.1f}"
     for i, y in enumerate(tops):
@@ -148,7 +150,7 @@ def _steps(shares: Floats, width: float, height: float, base: float) -> str:
 
 
 def latency_against_quality(names: Sequence[str], milliseconds: Sequence[float], quality: Sequence[float]) -> str:
-    """Milliseconds a question, on a logarithmic scale, against MAP."""
+    """Draw milliseconds per question, on a logarithmic scale, against MAP."""
     width, height, left, base = 860.0, 330.0, 56.0, 46.0
     logs = [math.log10(max(ms, 1e-3)) for ms in milliseconds]
     low, high = math.floor(min(logs)), max(math.ceil(max(logs)), math.floor(min(logs)) + 1)
@@ -168,21 +170,21 @@ def latency_against_quality(names: Sequence[str], milliseconds: Sequence[float],
     for number in range(math.ceil(worst / step - 1e-9), math.floor(best / step + 1e-9) + 1):
         parts.append(_line(left, y(number * step), width - 150, y(number * step), "grid"))
         parts.append(_text(left - 8, y(number * step) + 4, f"{number * step:.2f}", "tick", "end"))
-    parts.append(_text((left + width - 150) / 2, height - 6, "time a question", "label", "middle"))
+    parts.append(_text((left + width - 150) / 2, height - 6, "time per question", "label", "middle"))
     points = [(x(log), y(value)) for log, value in zip(logs, quality, strict=True)]
     parts += [
-        f'<circle cx="{px:.1f}" cy="{py:.1f}" r="7" class="dot {colour(index)}"/>'
+        f'<circle cx="{px:.1f}" cy="{py:.1f}" r="7" class="dot {color(index)}"/>'
         for index, (px, py) in enumerate(points)
     ]
-    taken: list[tuple[float, float]] = []
+    label_positions: list[tuple[float, float]] = []
     for index in sorted(range(len(names)), key=lambda i: -quality[i]):
         px, py = points[index]
-        # Beside the whole cluster, one under the other, so that no label lies on a point or another label.
+        # Labels go to the right of a cluster, below each other, so that none covers a point or another label.
         label_x = max(ox for ox, oy in points if 0 <= ox - px < 150 and abs(oy - py) < 24) + 13
         label_y = py + 4
-        while any(abs(label_y - oy) < 14 and abs(label_x - ox) < 180 for ox, oy in taken):
+        while any(abs(label_y - oy) < 14 and abs(label_x - ox) < 180 for ox, oy in label_positions):
             label_y += 14
-        taken.append((label_x, label_y))
-        parts.append(f'<circle cx="{label_x + 4:.1f}" cy="{label_y - 4:.1f}" r="3.5" class="dot {colour(index)}"/>')
+        label_positions.append((label_x, label_y))
+        parts.append(f'<circle cx="{label_x + 4:.1f}" cy="{label_y - 4:.1f}" r="3.5" class="dot {color(index)}"/>')
         parts.append(_text(label_x + 13, label_y, f"{names[index]} {figure(quality[index])}", "label"))
     return _svg(width, height, parts, "latency against quality")

@@ -1,4 +1,4 @@
-"""The questions where a contestant put something irrelevant first, for reading through."""
+"""The questions for which a system ranked an irrelevant memory first."""
 
 from __future__ import annotations
 
@@ -7,53 +7,57 @@ from typing import Any
 
 import numpy as np
 
-from mnemorank.evaluation.benchmark import Asked, Evaluation
-from mnemorank.evaluation.cache import Outcome
+from mnemorank.evaluation.benchmark import BenchmarkRun, JudgedQuestion
+from mnemorank.evaluation.protocol import Prediction
 
-MOST = 250
+MAX_FAILURES = 250
 
 
-def failures(evaluation: Evaluation, most: int = MOST) -> list[dict[str, Any]]:
-    """By contestant, the worst first: those whose first relevant memory stands lowest.
+def failures(run: BenchmarkRun, limit: int = MAX_FAILURES) -> list[dict[str, Any]]:
+    """Return the failures by system, those with the lowest rank of the first relevant memory first.
 
-    :param most: how many of each contestant.
+    :param limit: the number of failures per system.
     """
     result = []
-    for contestant, outcomes in enumerate(evaluation.outcomes.values()):
-        missed = [
-            _failure(contestant, asked, outcome)
-            for asked, outcome in zip(evaluation.asked, outcomes, strict=True)
-            if asked.judged.is_ranked and outcome.ranking and not asked.judged.relevant[outcome.ranking[0]]
+    for system, predictions in enumerate(run.predictions.values()):
+        failed = [
+            _failure(system, question, prediction)
+            for question, prediction in zip(run.questions, predictions, strict=True)
+            if question.judgments.has_relevant
+            and prediction.ranking
+            and not question.judgments.relevant[prediction.ranking[0]]
         ]
-        missed.sort(key=lambda entry: -(entry["rank"] or math.inf))
-        result += missed[:most]
+        failed.sort(key=lambda entry: -(entry["rank"] or math.inf))
+        result += failed[:limit]
     return result
 
 
-def _failure(contestant: int, asked: Asked, outcome: Outcome) -> dict[str, Any]:
-    first = outcome.ranking[0]
-    places = [place for place, position in enumerate(outcome.ranking) if asked.judged.relevant[position]]
-    right = outcome.ranking[places[0]] if places else None
+def _failure(system: int, question: JudgedQuestion, prediction: Prediction) -> dict[str, Any]:
+    ranking = prediction.ranking
+    ranks = [rank for rank, position in enumerate(ranking, 1) if question.judgments.relevant[position]]
+    relevant = ranking[ranks[0] - 1] if ranks else None
     return {
-        "m": contestant,
-        "id": asked.id,
-        "q": asked.query,
-        "k": asked.kind or "",
-        "rank": places[0] + 1 if places else None,
-        "of": len(outcome.ranking),
-        "first": {"text": asked.texts.get(first, ""), "score": _score(outcome, first)},
-        "right": None if right is None else {"text": _text(asked, right), "score": _score(outcome, right)},
+        "system": system,
+        "id": question.id,
+        "query": question.query,
+        "kind": question.kind or "",
+        "rank": ranks[0] if ranks else None,
+        "candidates": len(ranking),
+        "first": {"text": question.excerpts.get(ranking[0], ""), "score": _score(prediction, ranking[0])},
+        "relevant": None
+        if relevant is None
+        else {"text": _relevant_text(question, relevant), "score": _score(prediction, relevant)},
     }
 
 
-def _text(asked: Asked, position: int) -> str:
-    """Excerpts of the first few relevant candidates are kept; a question with very many shows one of these."""
-    return asked.texts.get(position) or next(
-        (text for other, text in asked.texts.items() if asked.judged.relevant[other]), ""
+def _relevant_text(question: JudgedQuestion, position: int) -> str:
+    """Return the excerpt of a relevant memory; only those of the first few are kept, so it may be that of another."""
+    return question.excerpts.get(position) or next(
+        (text for other, text in question.excerpts.items() if question.judgments.relevant[other]), ""
     )
 
 
-def _score(outcome: Outcome, position: int) -> float | None:
-    values = outcome.answer.scores if outcome.answer.relevance is None else outcome.answer.relevance
+def _score(prediction: Prediction, position: int) -> float | None:
+    values = prediction.scores if prediction.relevance is None else prediction.relevance
     value = float(values[position])
     return round(value, 4) if np.isfinite(value) else None

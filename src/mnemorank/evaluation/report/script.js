@@ -27,12 +27,12 @@
   };
 
   const card = (failure) => {
-    const place = failure.rank === null ? "right memory not ranked" : `right memory at ${failure.rank} of ${failure.of}`;
-    const head = element("div", "question", element("b", "", failure.q));
-    const tags = element("div", "tags", element("span", "tag", models[failure.m]), element("span", "tag", place));
-    if (failure.k) tags.append(element("span", "tag", failure.k));
+    const rank = failure.rank === null ? "relevant memory not ranked" : `relevant memory at rank ${failure.rank} of ${failure.candidates}`;
+    const head = element("div", "question", element("b", "", failure.query));
+    const tags = element("div", "tags", element("span", "tag", models[failure.system]), element("span", "tag", rank));
+    if (failure.kind) tags.append(element("span", "tag", failure.kind));
     const sides = element("div", "sides");
-    sides.append(side("wrong", "ranked first", failure.first), side("right", "should have been", failure.right));
+    sides.append(side("wrong", "ranked first", failure.first), side("right", "most highly ranked relevant memory", failure.relevant));
     return element("article", "", head, tags, sides);
   };
 
@@ -41,9 +41,9 @@
     const kind = byId("kind").value;
     const words = byId("search").value.toLowerCase().split(/\s+/).filter(Boolean);
     return failures.filter((failure) => {
-      if (model !== "" && failure.m !== Number(model)) return false;
-      if (kind !== "" && failure.k !== kind) return false;
-      const text = [failure.q, failure.first.text, failure.right ? failure.right.text : ""].join(" ").toLowerCase();
+      if (model !== "" && failure.system !== Number(model)) return false;
+      if (kind !== "" && failure.kind !== kind) return false;
+      const text = [failure.query, failure.first.text, failure.relevant ? failure.relevant.text : ""].join(" ").toLowerCase();
       return words.every((word) => text.includes(word));
     });
   };
@@ -62,7 +62,7 @@
 
   byId("model").append(option("", "all"), ...models.map((name, index) => option(String(index), name)));
   byId("model").value = models.length ? "0" : "";
-  const kinds = [...new Set(failures.map((failure) => failure.k))].filter(Boolean).sort();
+  const kinds = [...new Set(failures.map((failure) => failure.kind))].filter(Boolean).sort();
   byId("kind").append(option("", "all"), ...kinds.map((kind) => option(kind, kind)));
   for (const id of ["model", "kind", "search"]) byId(id).addEventListener("input", restart);
   byId("more").addEventListener("click", () => {
