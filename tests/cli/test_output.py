@@ -71,7 +71,7 @@ def test_ranking_table_marks_stale_unscored_and_degraded():
     text = ranking_table(
         Ranking((result(), stale, unscored), degraded=degraded, warnings=("odd date",), abstained=True)
     )
-    lines = text.splitlines()
+    _, *lines = text.splitlines()
     assert "superseded" in lines[1]
     assert "→ 2020" in lines[1]
     assert "—" in lines[2]
@@ -80,9 +80,15 @@ def test_ranking_table_marks_stale_unscored_and_degraded():
     assert lines[5] == "warning: odd date"
 
 
+def test_ranking_table_shows_the_score_and_the_relevance():
+    lines = ranking_table(Ranking((result(score=0.75, relevance=0.5, rank_change=2),))).splitlines()
+    assert lines[1].split() == ["1", "████▌", "0.75", "0.50", "↑", "2", "ruby", "works"]
+    assert ranking_table(Ranking(())) == "no memory was selected"
+
+
 def test_ranking_table_explains_factors():
     explained = result(factors={"model": 0.9, "first_stage": -0.25, "recency": 1.1})
-    assert ranking_table(Ranking((explained,)), explain=True).splitlines()[1].split("  ")[2:] == [
+    assert ranking_table(Ranking((explained,)), explain=True, header=False).splitlines()[1].split("  ")[2:] == [
         " model +0.90",
         "first_stage -0.25",
         "recency 1.10",

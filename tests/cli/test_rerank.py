@@ -20,11 +20,12 @@ def test_json_goes_to_stdout_alone(capsys, memories, tiny_onnx):
 
 def test_table_with_explanation(capsys, memories, tiny_onnx):
     assert main(["rerank", "where does ruby work", memories, "--model", str(tiny_onnx), "--explain"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert "ruby work at aurora" in lines[0]
-    assert "2024-03 →" in lines[0]
-    assert "model +1.00" in lines[1]
-    assert "first_stage +" in lines[1]
+    header, first, factors, *_ = capsys.readouterr().out.splitlines()
+    assert header.split() == ["rank", "score", "relevance", "moved", "date", "memory"]
+    assert "ruby work at aurora" in first
+    assert "2024-03 →" in first
+    assert "model +1.00" in factors
+    assert "first_stage +" in factors
 
 
 def test_options_reach_the_ranking(capsys, tmp_path, tiny_onnx):

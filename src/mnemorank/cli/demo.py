@@ -39,12 +39,12 @@ def run(arguments: argparse.Namespace) -> None:
     with Reranker(arguments.model) as reranker:
         reranker.rerank("warm up", ["the first call is slower"])
         print(f"{len(memories)} memories of one person: work, family, health, code. The three best for each question,")
-        print("with rank, relevance, places gained over the first stage, and dates.\n")
+        print("with rank, score, relevance, places moved from the first stage, and dates.\n")
         started = time.monotonic()
         for query, as_of in questions:
             suffix = f"  (as of {as_of})" if as_of else ""
             print(paint(f"  {query}{suffix}", BOLD, MAGENTA))
-            print(ranking_table(reranker.rerank(query, memories, top_k=3, as_of=as_of)) + "\n")
+            print(ranking_table(reranker.rerank(query, memories, top_k=3, as_of=as_of), header=False) + "\n")
         seconds = time.monotonic() - started
     print(f"{len(questions) * len(memories)} pairs in {seconds:.1f} s on this CPU.")
     print("Try: mnemorank demo --query 'when is the dentist?'  or  mnemorank rerank QUERY your-memories.jsonl")

@@ -21,6 +21,7 @@ T = TypeVar("T")
 BOLD, DIM, RED, GREEN, YELLOW, MAGENTA, CYAN = 1, 2, 31, 32, 33, 35, 36
 # Factors that multiply the score; the others are log-odds that add up.
 _MULTIPLIERS = ("recency", "temporal", "proof", "trust")
+_HEADER = "rank  score        relevance  moved  date                     memory"
 _BAR_CELLS = 6
 _BAR_EIGHTHS = " ▏▎▍▌▋▊▉█"
 
@@ -89,13 +90,14 @@ def progress(items: Iterable[T], label: str, total: int | None = None) -> Iterat
     return iter(tqdm(items, desc=label, total=total, leave=False, dynamic_ncols=True))
 
 
-def ranking_table(ranking: Ranking, *, explain: bool = False) -> str:
+def ranking_table(ranking: Ranking, *, explain: bool = False, header: bool = True) -> str:
     """Return a line for each result, and what holds for the whole ranking.
 
     :param explain: add a line with the factors of each score.
     """
     columns = terminal_width()
-    lines = [line for result in ranking for line in _result_lines(result, columns, explain)]
+    lines = [paint(_HEADER, DIM)] if header and ranking.results else []
+    lines += [line for result in ranking for line in _result_lines(result, columns, explain)]
     if not ranking.results:
         lines.append("no memory was selected")
     if ranking.abstained and ranking.results:
@@ -134,13 +136,12 @@ def _without_nan(value: Any) -> Any:
 
 
 def _result_lines(result: Result, columns: int, explain: bool) -> list[str]:
-    relevance = result.relevance
-    number = "  — " if relevance is None else f"{relevance:.2f}"
-    head = f"{result.rank:>3}  {_bar(relevance)} {number}  {_rank_change(result.rank_change)}  "
+    numbers = f"{_bar(result.score)} {_format(result.score)}  {_format(result.relevance):>9}"
+    head = f"{result.rank:>4}  {numbers}  {_rank_change(result.rank_change):>5}  "
     date = f"{_dates(result.memory):<23}  "
     mark = "  ⟲ superseded" if result.stale else ""
     text = shorten(result.passage or result.memory.text, max(columns - width(head) - width(date) - width(mark), 20))
-    is_relevant = (relevance or 0) >= 0.5
+    is_relevant = (result.relevance or 0) >= 0.5
     text_code = DIM if result.stale else BOLD if is_relevant else 0
     lines = [
         paint(head, GREEN if is_relevant else 0) + paint(date, CYAN) + paint(text, text_code) + paint(mark, YELLOW)
@@ -151,15 +152,19 @@ def _result_lines(result: Result, columns: int, explain: bool) -> list[str]:
     return lines
 
 
-def _bar(relevance: float | None) -> str:
-    if relevance is None:
+def _format(number: float | None) -> str:
+    return "  — " if number is None else f"{number:.2f}"
+
+
+def _bar(score: float | None) -> str:
+    if score is None:
         return "·" * _BAR_CELLS
-    full, eighths = divmod(round(relevance * _BAR_CELLS * 8), 8)
+    full, eighths = divmod(round(min(score, 1.0) * _BAR_CELLS * 8), 8)
     return ("█" * full + (_BAR_EIGHTHS[eighths] if eighths else "")).ljust(_BAR_CELLS)
 
 
 def _rank_change(places: int) -> str:
-    return "   =" if places == 0 else f"{'↑' if places > 0 else '↓'}{abs(places):>3}"
+    return "=" if places == 0 else f"{'↑' if places > 0 else '↓'}{abs(places):>3}"
 
 
 def _dates(memory: Memory) -> str:
