@@ -26,7 +26,7 @@ coverage: $(VENV)/.dev $(VENV)/.browser
 	$(BIN)/python -m pytest -n 2 --cov --cov-report=term:skip-covered
 
 docs: $(VENV)/.docs
-	$(BIN)/mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 wheel: $(BIN)/python
 	$(PIP) build

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -69,3 +71,19 @@ def test_the_site_loads_nothing_from_other_hosts():
 
     assert "font: false" in configuration
     assert "repo_url" not in re.sub(r"#.*", "", configuration)  # the theme would ask GitHub's API
+
+
+@pytest.mark.slow
+def test_the_site_builds_strictly_and_loads_nothing_from_other_hosts(tmp_path: Path):
+    pytest.importorskip("mkdocstrings_handlers.python")
+    pytest.importorskip("material")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr
+
+    loaded = re.compile(
+        r"<(?:script|img|iframe)[^>]+src=\"?https?:|<link[^>]+rel=\"?(?:stylesheet|preload)[^>]+https?:"
+    )
+    pages = sorted((tmp_path / "site").rglob("*.html"))
+    assert pages
+    assert not [page.name for page in pages if loaded.search(page.read_text(encoding="utf-8"))]
