@@ -12,7 +12,7 @@ from mnemorank.artifact.manifest import Calibration
 finite = st.floats(-1e3, 1e3)
 
 
-def test_sigmoid_at_the_extremes():
+def test_sigmoid_does_not_overflow():
     values = sigmoid(np.array([-1e6, 0.0, 1e6, np.nan]))
     assert values[0] == 0
     assert values[1] == 0.5
@@ -37,7 +37,7 @@ def test_logit_is_the_inverse():
     np.testing.assert_allclose(sigmoid(logit(np.array([0.1, 0.5, 0.9]))), [0.1, 0.5, 0.9])
 
 
-def test_platt_finds_the_truth():
+def test_platt_recovers_the_parameters():
     rng = np.random.default_rng(0)
     logits = rng.normal(0, 3, 20_000)
     labels = (rng.random(20_000) < sigmoid(0.5 * logits - 1)).astype(float)
@@ -46,14 +46,14 @@ def test_platt_finds_the_truth():
     assert fitted.bias == pytest.approx(-1, abs=0.1)
 
 
-def test_platt_of_separable_and_of_inverted_scores_stays_usable():
+def test_platt_of_separable_or_inverted_scores_is_finite_and_increasing():
     assert np.isfinite(fit_platt(np.array([-1.0, 1.0]), np.array([0.0, 1.0])).scale)
     assert fit_platt(np.array([-1.0, 1.0]), np.array([1.0, 0.0])).scale > 0
 
 
 @pytest.mark.parametrize("spread", [1e-4, 1.0, 300.0])
-def test_platt_of_separable_scores_does_not_run_away(spread):
-    """Newton's method without a check on its steps ends with relevance 1 for all, right or wrong."""
+def test_platt_of_separable_scores_does_not_diverge(spread):
+    """Without step halving, Newton's method ends with relevance 1 for all pairs."""
     logits = np.concatenate([np.linspace(-1, -0.5, 80), np.linspace(0.5, 1, 20)]) * spread + 7
     labels = np.repeat([0.0, 1.0], [80, 20])
     fitted = fit_platt(logits, labels)
@@ -62,6 +62,6 @@ def test_platt_of_separable_scores_does_not_run_away(spread):
     assert relevance[80:].min() > 0.8
 
 
-def test_platt_wants_as_many_labels_as_scores():
-    with pytest.raises(ValueError, match="labels"):
+def test_platt_needs_one_label_per_score():
+    with pytest.raises(ValueError, match="label"):
         fit_platt(np.array([1.0]), np.array([1.0, 0.0]))

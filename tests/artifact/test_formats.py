@@ -29,7 +29,7 @@ START, END = Moment(2024, 1, 1), Moment(2024, 3, 20)
         (Memory("x", occurred_end=Moment(2024)), "[End: 2024 (2024)] x"),
     ],
 )
-def test_hindsight_2_to_the_letter(memory, text):
+def test_hindsight_2(memory, text):
     assert format_memory(memory, "hindsight-2") == text
 
 
@@ -44,19 +44,19 @@ def test_dialogue():
     assert format_memory(memory, "dialogue") == "[May 20, 2023 (2023-05-20)] Ana: I moved."
 
 
-def test_keyed_puts_the_text_first():
+def test_keyed_begins_with_the_text():
     memory = Memory("I moved.", speaker="Ana", mentioned_at=Moment(2023, 5), entities=("Ana", "Rome"), type="event")
     expected = "Text: I moved.\nMemory type: event\nSpeaker: Ana\nDialogue time: 2023-05\nEntities: Ana, Rome"
     assert format_memory(memory, "keyed") == expected
 
 
-def test_an_unknown_format_names_those_there_are():
+def test_an_unknown_format_lists_the_known_ones():
     with pytest.raises(InputError, match="hindsight-2"):
         format_memory(Memory("x"), "nope")
 
 
 @given(st.text(), st.none() | st.text(min_size=1), st.sampled_from(list(formats)))
-def test_every_format_holds_the_text_whole(text, context, name):
+def test_every_format_contains_the_whole_text(text, context, name):
     written = formats[name].write(Memory(text, context=context))
     assert written.body == text
     assert written.text == written.before + text + written.after

@@ -20,28 +20,28 @@ def artifact(tiny_onnx, tmp_path):
     return folder
 
 
-def test_round_trip(artifact):
+def test_a_written_manifest_is_read_back(artifact):
     manifest = load_artifact(artifact).manifest
     assert manifest.calibration == Calibration(2.0, 1.0)
     assert set(manifest.files) == set(FILES)
 
 
 def test_a_plain_folder_loads_with_defaults(tiny_onnx):
-    found = load_artifact(tiny_onnx)
-    assert not found.has_manifest
-    assert (found.manifest.format, found.manifest.template, found.manifest.family) == ("plain", "pair", "onnx")
-    assert found.manifest.max_length == 64
+    artifact = load_artifact(tiny_onnx)
+    assert not artifact.has_manifest
+    assert (artifact.manifest.format, artifact.manifest.template, artifact.manifest.family) == ("plain", "pair", "onnx")
+    assert artifact.manifest.max_length == 64
 
 
 @pytest.mark.parametrize(("kind", "length"), [("bert", 50), ("roberta", 48), ("xlm-roberta-xl", 48), ("mpnet", 48)])
-def test_a_plain_folder_is_as_long_as_its_usable_positions(tiny_onnx, tmp_path, kind, length):
+def test_the_length_of_a_plain_folder_is_its_usable_positions(tiny_onnx, tmp_path, kind, length):
     folder = shutil.copytree(tiny_onnx, tmp_path / "model")
     (folder / "config.json").write_text(json.dumps({"model_type": kind, "max_position_embeddings": 50}))
     assert load_artifact(folder).manifest.max_length == length
 
 
 @pytest.mark.parametrize(
-    ("change", "named"),
+    ("change", "field"),
     [
         ({"schema": 99}, "newer"),
         ({"schema": None}, "schema"),
@@ -58,47 +58,47 @@ def test_a_plain_folder_is_as_long_as_its_usable_positions(tiny_onnx, tmp_path, 
         ({"windows": {"max_count": 0}}, "windows.max_count"),
         ({"files": {"../model.onnx": "0" * 64}}, "files"),
         ({"files": {"model.onnx": "abc"}}, "files"),
-        ({"colour": "red"}, "colour"),
+        ({"color": "red"}, "color"),
     ],
 )
-def test_each_fault_of_a_manifest_is_named(artifact, change, named):
+def test_an_invalid_manifest_names_the_field(artifact, change, field):
     path = artifact / "mnemorank.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
-    with pytest.raises(ArtifactError, match=named):
+    with pytest.raises(ArtifactError, match=field):
         load_artifact(artifact)
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff\xfe", b'{"schema": 1}'])
-def test_unreadable_manifests(artifact, content):
+def test_an_unreadable_manifest_is_an_artifact_error(artifact, content):
     (artifact / "mnemorank.json").write_bytes(content)
     with pytest.raises(ArtifactError, match=r"mnemorank\.json"):
         read_manifest(artifact / "mnemorank.json")
 
 
-def test_a_changed_file_is_noticed(artifact):
+def test_a_changed_file_is_an_artifact_error(artifact):
     with (artifact / "tokenizer.json").open("a") as stream:
         stream.write(" ")
-    with pytest.raises(ArtifactError, match=r"tokenizer\.json.*hash"):
+    with pytest.raises(ArtifactError, match=r"tokenizer\.json"):
         Model.load(artifact)
 
 
-def test_a_missing_file_is_noticed(artifact):
+def test_a_missing_file_is_an_artifact_error(artifact):
     (artifact / "tokenizer.json").unlink()
-    with pytest.raises(ArtifactError, match=r"tokenizer\.json.*missing"):
+    with pytest.raises(ArtifactError, match=r"tokenizer\.json"):
         Model.load(artifact)
 
 
 def test_a_corrupt_model_is_an_artifact_error(artifact):
     (artifact / "mnemorank.json").unlink()
     (artifact / "model.onnx").write_bytes(b"not a model")
-    with pytest.raises(ArtifactError, match=r"model\.onnx.*ONNX"):
+    with pytest.raises(ArtifactError, match=r"model\.onnx"):
         Model.load(artifact)
 
 
 def test_a_corrupt_tokenizer_is_an_artifact_error(artifact):
     (artifact / "mnemorank.json").unlink()
     (artifact / "tokenizer.json").write_text("{}")
-    with pytest.raises(ArtifactError, match=r"tokenizer\.json.*tokenizer"):
+    with pytest.raises(ArtifactError, match=r"tokenizer\.json"):
         Model.load(artifact)
 
 
@@ -193,6 +193,6 @@ def test_without_huggingface_hub_the_error_names_the_extra(monkeypatch, name):
         load_artifact(name)
 
 
-def test_the_bundled_model_is_whole():
+def test_the_files_of_the_bundled_model_match_their_hashes():
     assert "mini" in bundled_models()
     load_artifact("mini").verify()

@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from mnemorank import Memory, Model
-from mnemorank.artifact.hop_features import HOPS, ROLES, Features
+from mnemorank.artifact.hop_features import HOPS, ROLES, HopFeatures
 from mnemorank.artifact.templates import templates
 from mnemorank.data.formats import read_lists
 from mnemorank.training.recipe_files import find_recipe, parse_recipe
@@ -42,7 +42,7 @@ def test_every_feature_is_one_token_and_the_recipe_names_them_all(tiny_bert):
     tokenizer.add_tokens(TOKENS, special_tokens=True)
     for hop in HOPS:
         for role in ROLES:
-            pieces = tokenizer.tokenize(str(Features(hop, role, (), causal=True, reasoning=True)))
+            pieces = tokenizer.tokenize(str(HopFeatures(hop, role, (), causal=True, reasoning=True)))
             assert pieces == [f"[HOP:{hop}]", f"[ROLE:{role}]", "[CAUSAL]", "[REASONING]"]
     assert tokenizer.tokenize("[ENT:cat]")[0] == "[ENT:"
 

@@ -1,4 +1,4 @@
-"""From raw scores to calibrated probabilities."""
+"""Calibration: from raw model scores to log-odds of relevance."""
 
 from __future__ import annotations
 
@@ -9,36 +9,38 @@ from mnemorank.artifact.manifest import Calibration, Manifest
 
 
 def log_odds(raw: Floats, kind: str, calibration: Calibration) -> Floats:
-    """Calibrated log-odds of relevance. Strictly monotone in `raw`; NaN (not scored) stays NaN.
+    """Return calibrated log-odds of relevance, strictly monotone in the scores. NaN (not scored) stays NaN.
 
-    :param kind: what the model gives, `logit` or `probability`.
+    :param kind: what the model's scores are, `logit` or `probability`.
     """
     logits = logit(raw) if kind == "probability" else np.asarray(raw, dtype=np.float64)
     return np.asarray(calibration.scale * logits + calibration.bias, dtype=np.float64)
 
 
 def model_odds(raw: Floats, manifest: Manifest) -> Floats:
-    """Log-odds of a model's raw scores, calibrated as its manifest says."""
+    """Return log-odds of relevance for the raw scores of a model, calibrated as its manifest says."""
     return log_odds(raw, manifest.score_kind, manifest.calibration)
 
 
 def fit_platt(logits: Floats, labels: Floats, steps: int = 100) -> Calibration:
-    """Fit scale and bias by Newton's method with halved steps on the logistic loss, with Platt's smoothed targets.
+    """Fit scale and bias on the logistic loss with Platt's smoothed targets, by Newton's method with step halving.
 
-    :param labels: 0 to 1. The scale is kept above 0, so that calibration never turns a ranking around.
+    The scale stays above 0, so that calibration never reverses a ranking.
+
+    :param labels: from 0 to 1.
     """
     logits, labels = np.asarray(logits, dtype=np.float64), np.asarray(labels, dtype=np.float64)
     if logits.shape != labels.shape or logits.ndim != 1 or not len(logits):
-        raise ValueError(f"expected as many labels as scores, got {logits.shape} scores and {labels.shape} labels")
+        raise ValueError(f"expected one label per score, got {logits.shape} scores and {labels.shape} labels")
     positive = labels.sum()
     high, low = (positive + 1) / (positive + 2), 1 / (len(labels) - positive + 2)
     targets = low + labels * (high - low)
-    # On standardized scores and with the step halved until the loss falls, Newton's method cannot run away.
-    middle, spread = float(logits.mean()), max(float(logits.std()), 1e-12)
-    design = np.stack([(logits - middle) / spread, np.ones_like(logits)], axis=1)
+    # Standardized scores and step halving keep Newton's method from diverging on separable data.
+    mean, deviation = float(logits.mean()), max(float(logits.std()), 1e-12)
+    design = np.stack([(logits - mean) / deviation, np.ones_like(logits)], axis=1)
 
-    def loss(at: Floats) -> float:
-        margin = design @ at
+    def loss(parameters: Floats) -> float:
+        margin = design @ parameters
         return float((np.logaddexp(0, margin) - targets * margin).sum())
 
     weights = np.array([0.0, 0.0])
@@ -52,5 +54,5 @@ def fit_platt(logits: Floats, labels: Floats, steps: int = 100) -> Calibration:
         weights = weights - step
         if np.abs(step).max() < 1e-10:
             break
-    scale = max(float(weights[0]) / spread, 1e-3)
-    return Calibration(scale=scale, bias=float(weights[1]) - scale * middle)
+    scale = max(float(weights[0]) / deviation, 1e-3)
+    return Calibration(scale=scale, bias=float(weights[1]) - scale * mean)

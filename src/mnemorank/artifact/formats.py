@@ -1,7 +1,7 @@
-"""How a memory is written down for a model. A format is versioned and named in the model's manifest.
+"""Formats: how a memory becomes text for a model. The manifest names the format that a model was trained with.
 
-To add one: write a function from Memory to Formatted and register it. A format never changes once a model was trained
-with it; a better one gets a new name.
+To add a format, write a function from `Memory` to `Formatted` and register it. A format never changes once a model was
+trained with it; an improvement gets a new name.
 """
 
 from __future__ import annotations
@@ -16,7 +16,10 @@ from mnemorank.memory.moment import Moment
 
 @dataclass(frozen=True, slots=True)
 class Formatted:
-    """A written memory. `body` is the part that may be cut into windows; each window keeps `before` and `after`."""
+    """A memory as text.
+
+    :param body: the memory's own text, which may be cut into windows; each window keeps `before` and `after`.
+    """
 
     before: str
     body: str
@@ -29,6 +32,8 @@ class Formatted:
 
 @dataclass(frozen=True, slots=True)
 class Format:
+    """A named way to write memories as text."""
+
     name: str
     description: str
     write: Callable[[Memory], Formatted]
@@ -38,11 +43,11 @@ formats: PluginTable[Format] = PluginTable("format")
 
 
 def format_memory(memory: Memory, name: str = "hindsight-2") -> str:
-    """The memory's text in the named format, whole."""
+    """Return the text of a memory in the named format."""
     return formats[name].write(memory).text
 
 
-def _range_in_brackets(start: Moment | None, end: Moment | None) -> str:
+def _date_range(start: Moment | None, end: Moment | None) -> str:
     if start and end:
         return f"[Start: {start.words()}] [End: {end.words()}] "
     if start:
@@ -55,14 +60,14 @@ def _context(memory: Memory) -> str:
 
 
 def _hindsight_2(memory: Memory) -> Formatted:
-    dates = _range_in_brackets(memory.occurred_start, memory.occurred_end)
+    dates = _date_range(memory.occurred_start, memory.occurred_end)
     kind = f"[{memory.type[:1].upper()}{memory.type[1:]}] " if memory.type else ""
     return Formatted(dates + kind + _context(memory), memory.text)
 
 
 def _hindsight_1(memory: Memory) -> Formatted:
-    dated = f"[Date: {memory.date.words()}] " if memory.date else ""
-    return Formatted(dated + _context(memory), memory.text)
+    date = f"[Date: {memory.date.words()}] " if memory.date else ""
+    return Formatted(date + _context(memory), memory.text)
 
 
 def _plain(memory: Memory) -> Formatted:
@@ -70,13 +75,13 @@ def _plain(memory: Memory) -> Formatted:
 
 
 def _dialogue(memory: Memory) -> Formatted:
-    dated = f"[{memory.date.words()}] " if memory.date else ""
+    date = f"[{memory.date.words()}] " if memory.date else ""
     speaker = f"{memory.speaker}: " if memory.speaker else ""
-    return Formatted(dated + speaker, memory.text)
+    return Formatted(date + speaker, memory.text)
 
 
 def _keyed(memory: Memory) -> Formatted:
-    """R1's key-value document: the text first, then what is known about it, a line each."""
+    """Write the text first, then a line for each known field, as LycheeMem does."""
     lines: Iterable[tuple[str, object]] = (
         ("Source", memory.context),
         ("Memory type", memory.type),
@@ -89,8 +94,10 @@ def _keyed(memory: Memory) -> Formatted:
     return Formatted("Text: ", memory.text, "".join(f"\n{key}: {value}" for key, value in lines if value))
 
 
-formats.add(Format("hindsight-2", "[Start: …] [End: …] [Type] context: text (R0's format 2)", _hindsight_2))
-formats.add(Format("hindsight-1", "[Date: …] context: text (R0's format 1)", _hindsight_1))
+formats.add(
+    Format("hindsight-2", "[Start: …] [End: …] [Type] context: text (Hindsight reranker, format 2)", _hindsight_2)
+)
+formats.add(Format("hindsight-1", "[Date: …] context: text (Hindsight reranker, format 1)", _hindsight_1))
 formats.add(Format("plain", "the text alone", _plain))
 formats.add(Format("dialogue", "[session date] speaker: text", _dialogue))
-formats.add(Format("keyed", "Text: …, then a line each for source, type, time, entities (R1)", _keyed))
+formats.add(Format("keyed", "Text: …, then a line each for source, type, time, entities (LycheeMem)", _keyed))

@@ -1,4 +1,4 @@
-"""R4's features of a query and a sentence, computed by this one module in training and at inference."""
+"""Features of a query and a text as multi-hop-rag-reranker computes them, shared by training and inference."""
 
 from __future__ import annotations
 
@@ -25,7 +25,13 @@ _EVIDENCE = re.compile(r"\d|%|\b(?:study|data|report|evidence|survey|measured|fo
 
 
 @dataclass(frozen=True, slots=True)
-class Features:
+class HopFeatures:
+    """The features of a text for a query; `str()` is the prefix that the model reads.
+
+    :param hop: lexical distance from the query: 0 shares a name or half of its words, 1 any word, 2 none.
+    :param role: one of `ROLES`.
+    """
+
     hop: int
     role: str
     entities: tuple[str, ...]
@@ -44,15 +50,16 @@ class Features:
 
 
 def entities(text: str) -> tuple[str, ...]:
-    """Capitalised names in order of appearance, each once; a capital that only opens a sentence does not count."""
-    found: dict[str, None] = {}
+    """Return the capitalized names in order of appearance, each once, without words that only open a sentence."""
+    names: dict[str, None] = {}
     for match in _ENTITY.finditer(text):
         name = match.group()
-        opens_sentence = not text[: match.start()].rstrip() or text[: match.start()].rstrip()[-1] in ".!?\n:|"
+        preceding = text[: match.start()].rstrip()
+        opens_sentence = not preceding or preceding[-1] in ".!?\n:|"
         if name.lower() in STOPWORDS or (opens_sentence and " " not in name and name.lower() in _COMMON_OPENERS):
             continue
-        found[name] = None
-    return tuple(found)
+        names[name] = None
+    return tuple(names)
 
 
 _COMMON_OPENERS = frozenset(
@@ -61,15 +68,15 @@ _COMMON_OPENERS = frozenset(
 )
 
 
-def features_of(query: str, text: str) -> Features:
-    """HOP is the lexical distance from the query: 0 shares a name or half of its words, 1 any word, 2 none."""
+def features_of(query: str, text: str) -> HopFeatures:
+    """Return the features of a text for a query."""
     names = entities(text)
     causal = bool(_CAUSAL.search(text))
-    asked, told = set(terms(query)), set(terms(text))
-    shared = asked & told
-    in_query = set(words(query))
-    shares_name = any(set(words(name)) <= in_query for name in names if words(name))
-    is_close = shares_name or (bool(asked) and len(shared) * 2 >= len(asked))
+    query_terms = set(terms(query))
+    shared = query_terms & set(terms(text))
+    query_words = set(words(query))
+    shares_name = any(set(words(name)) <= query_words for name in names if words(name))
+    is_close = shares_name or (bool(query_terms) and len(shared) * 2 >= len(query_terms))
     hop = 0 if is_close else 1 if shared else 2
     if _OPINION.search(text):
         role = "Expert_Opinion"
@@ -77,8 +84,9 @@ def features_of(query: str, text: str) -> Features:
         role = "Main_Claim"
     else:
         role = "Supporting_Evidence" if _EVIDENCE.search(text) else "Background_Information"
-    return Features(hop, role, names[:3], causal, len(names) > 1 or causal)
+    return HopFeatures(hop, role, names[:3], causal, len(names) > 1 or causal)
 
 
 def feature_prefix(query: str, text: str) -> str:
+    """Return the features as the text that precedes query and text in the model's input."""
     return str(features_of(query, text))

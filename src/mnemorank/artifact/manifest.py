@@ -1,4 +1,4 @@
-"""The manifest: all that is known about how to call a model, and its checked reading and writing."""
+"""The manifest of a model (`mnemorank.json`): everything about how to call it, read and checked field by field."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DEFAULT_MAX_LENGTH = 512
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """relevance = sigmoid(scale · logit + bias): Platt's, or a temperature with no bias. Monotone since scale > 0."""
+    """Platt scaling: relevance = sigmoid(scale · logit + bias). Monotone, since the scale is above 0."""
 
     scale: float = 1.0
     bias: float = 0.0
@@ -35,18 +35,17 @@ def _weight(maximum: float = 1e3, default: float | None = 0.0) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class PipelineWeights:
-    """How much each part of the ranking pipeline counts beside the model, in log-odds of relevance.
+    """How much each part of the ranking pipeline adds to the model's log-odds of relevance.
 
     The manifest sets them, `Options(weights={...})` overrides them by name. A new ranking stage adds a field here and a
     file in `ranking/stages`; the manifest, recipes, options, HTTP and `explain` follow from these fields.
 
-    :param first_stage: per standard deviation that a memory's first-stage score is above the pool's mean.
-    :param first_stage_windowed: the same in a pool of memories too long to be read whole, which the first stage saw
-        whole; None for the same weight.
-    :param entity_links: for a memory about something that the query or a good candidate names.
-    :param same_day: per log-odds by which other memories of the same day stand above the pool.
-    :param query_dates: for a memory of the time that the query names ("last Saturday").
-    :param rescoring: the share of the best excerpt in the log-odds of a long memory that ranks high.
+    :param first_stage: log-odds per standard deviation of the first-stage scores in the pool.
+    :param first_stage_windowed: the same for pools of memories too long to be read whole; None for the same weight.
+    :param entity_links: at most so much for a memory about something that the query or a good candidate names.
+    :param same_day: the share of the lead of same-day memories over the pool.
+    :param query_dates: at most so much for a memory from the time that the query names ("last Saturday").
+    :param rescoring: the share of the best excerpt in the log-odds of a high-ranking long memory.
     """
 
     first_stage: float = _weight()
@@ -74,13 +73,12 @@ class Windows:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """All that is known about how to call a model. See docs/artifact.md for each field.
+    """Everything about how to call a model. docs/reference/manifest.md describes each field.
 
-    :param weights: how much each part of the ranking pipeline counts.
     :param first_stage_method: standardize the first stage's `score` or its `rank`.
-    :param long_query_terms: queries of more terms than this trust BM25 and entity links less; None for never.
-    :param abstain_below: calibrated relevance under which the best candidate counts as "nothing relevant".
-    :param files: SHA-256 of each file of the artifact.
+    :param long_query_terms: for queries with more terms, BM25 and entity links count less; None for never.
+    :param abstain_below: abstain if the relevance of the best memory is lower.
+    :param files: the SHA-256 of each file.
     """
 
     name: str
@@ -108,37 +106,38 @@ class Manifest:
 
 
 def read_manifest(path: Path) -> Manifest:
-    """Read and check `mnemorank.json`; every error names the file and the field."""
+    """Read and check a manifest. Errors name the file and the field."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise ArtifactError(f"{path}: cannot be read as JSON: {error}") from None
+        raise ArtifactError(f"{path}: not valid JSON: {error}") from None
     if not isinstance(data, dict):
         raise ArtifactError(f"{path}: expected a JSON object, got {type(data).__name__}")
     schema = data.pop("schema", None)
     if not isinstance(schema, int) or isinstance(schema, bool) or schema < 1:
         raise ArtifactError(f"{path}: schema: expected {SCHEMA}, got {schema!r}")
     if schema > SCHEMA:
-        raise ArtifactError(f"{path}: schema {schema} is newer than this mnemorank reads ({SCHEMA}); upgrade mnemorank")
+        raise ArtifactError(f"{path}: schema {schema} is newer than the supported schema {SCHEMA}; upgrade mnemorank")
     return _checked(data, path)
 
 
 def write_manifest(folder: Path, manifest: Manifest, artifact_files: list[str]) -> Manifest:
-    """Write the manifest with the hashes of the artifact's files; replaces an older one atomically."""
+    """Write the manifest with the hashes of the artifact's files; an existing one is replaced atomically."""
     hashed = replace(manifest, files={name: sha256(folder / name) for name in sorted(artifact_files)})
     write_atomic(folder / MANIFEST, hashed.to_json())
     return hashed
 
 
 def sha256(path: Path) -> str:
+    """Return the SHA-256 of a file as hexadecimal digits."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def _number(low: float, high: float, above: bool = False) -> Callable[[object], bool]:
+def _number(low: float, high: float, exclusive: bool = False) -> Callable[[object], bool]:
     def check(value: object) -> bool:
-        fits = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-        return fits and (low < value if above else low <= value) and value <= high  # type: ignore[operator]
+        is_number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+        return is_number and (low < value if exclusive else low <= value) and value <= high  # type: ignore[operator]
 
     return check
 
@@ -151,7 +150,7 @@ def _text(value: object) -> bool:
     return isinstance(value, str) and value != ""
 
 
-def _maybe_text(value: object) -> bool:
+def _text_or_null(value: object) -> bool:
     return value is None or isinstance(value, str)
 
 
@@ -170,16 +169,17 @@ def _count(low: int) -> Callable[[object], bool]:
     return lambda value: isinstance(value, int) and not isinstance(value, bool) and value >= low
 
 
+# What each field must be, in words and as a check. Recipes use them, too.
 CHECKS: dict[str, tuple[str, Callable[[object], bool]]] = {
-    "name": ("a name", _text),
-    "version": ("a version string", _text),
+    "name": ("a non-empty string", _text),
+    "version": ("a non-empty string", _text),
     "family": (f"one of {', '.join(FAMILIES)}", lambda value: value in FAMILIES),
     "format": (f"one of {', '.join(formats)}", lambda value: value in formats),
     "template": (f"one of {', '.join(templates)}", lambda value: value in templates),
-    "instruction": ("a string or null", _maybe_text),
+    "instruction": ("a string or null", _text_or_null),
     "score_kind": ("logit or probability", lambda value: value in ("logit", "probability")),
     "max_length": ("a whole number from 8", _count(8)),
-    "calibration.scale": ("a number above 0", _number(0, 1e6, above=True)),
+    "calibration.scale": ("a number above 0", _number(0, 1e6, exclusive=True)),
     "calibration.bias": ("a number", _number(-1e6, 1e6)),
     "first_stage_method": ("score or rank", lambda value: value in ("score", "rank")),
     "long_query_terms": ("a whole number from 1, or null", lambda value: value is None or _count(1)(value)),
@@ -187,8 +187,8 @@ CHECKS: dict[str, tuple[str, Callable[[object], bool]]] = {
     "windows.overlap": ("a number from 0 to 0.9", _number(0, 0.9)),
     "windows.max_count": ("a whole number from 1", _count(1)),
     "abstain_below": ("a number from 0 to 1", _number(0, 1)),
-    "quantization": ("a word", _text),
-    "base": ("a string or null", _maybe_text),
+    "quantization": ("a non-empty string", _text),
+    "base": ("a string or null", _text_or_null),
     "recipe": ("an object or null", lambda value: value is None or _mapping(value)),
     "evaluation": ("an object", _mapping),
     "files": ("an object of file name to SHA-256, inside the folder", _hashes),
@@ -199,36 +199,36 @@ for _field in fields(PipelineWeights):
         ("a number from 0" if _maximum > 1 else "a number from 0 to 1") + (", or null" if _may_be_null else ""),
         _number_or_null(0, _maximum) if _may_be_null else _number(0, _maximum),
     )
-_PARTS = {"calibration": Calibration, "weights": PipelineWeights, "windows": Windows}
+_SECTIONS = {"calibration": Calibration, "weights": PipelineWeights, "windows": Windows}
 
 
 def _checked(data: dict[str, Any], path: Path) -> Manifest:
     if "name" not in data:
-        raise ArtifactError(f"{path}: name: is required")
+        raise ArtifactError(f"{path}: name: required")
     arguments: dict[str, Any] = {}
     for key, value in data.items():
-        if key in _PARTS:
-            arguments[key] = _checked_part(key, value, path)
+        if key in _SECTIONS:
+            arguments[key] = _checked_section(key, value, path)
         else:
             arguments[key] = _checked_value(key, value, path)
     return Manifest(**arguments)
 
 
-def _checked_part(key: str, value: object, path: Path) -> object:
+def _checked_section(key: str, value: object, path: Path) -> object:
     if not isinstance(value, dict):
         raise ArtifactError(f"{path}: {key}: expected an object, got {value!r:.60}")
-    return _PARTS[key](**{name: _checked_value(f"{key}.{name}", part, path) for name, part in value.items()})
+    return _SECTIONS[key](**{name: _checked_value(f"{key}.{name}", part, path) for name, part in value.items()})
 
 
 def _checked_value(key: str, value: object, path: Path) -> object:
     if key not in CHECKS:
         known = ", ".join(f.name for f in fields(Manifest))
-        raise ArtifactError(f"{path}: {key}: unknown field; there are: {known}")
+        raise ArtifactError(f"{path}: {key}: unknown field; expected one of {known}")
     expected, check = CHECKS[key]
     try:
-        fits = check(value)
-    except TypeError:  # an unhashable value where a name is expected
-        fits = False
-    if not fits:
+        is_valid = check(value)
+    except TypeError:  # an unhashable value instead of a name
+        is_valid = False
+    if not is_valid:
         raise ArtifactError(f"{path}: {key}: expected {expected}, got {value!r:.60}")
     return value

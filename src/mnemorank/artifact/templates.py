@@ -1,6 +1,6 @@
-"""How a query and a written memory become one model input. Named in the model's manifest.
+"""Templates: how a query and the text of a memory become one model input. The manifest names the model's template.
 
-To add one: write a function that renders query, text and instruction, and register it.
+To add a template, write a function that renders query, text and instruction, and register it.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from mnemorank.artifact.hop_features import feature_prefix
 class Rendered:
     """A model input as text.
 
-    `second` is set where the tokenizer joins two segments in its own way (BERT's `[CLS] a [SEP] b [SEP]`). The pieces
-    of `prefix` and `suffix` are each tokenized apart from the rest and are never cut.
+    :param second: the second segment, for models whose tokenizer joins two (BERT's `[CLS] a [SEP] b [SEP]`).
+    :param prefix: pieces before the content. Each piece is tokenized on its own and never truncated.
+    :param suffix: pieces after the content, treated likewise.
     """
 
     first: str
@@ -32,10 +33,12 @@ class Rendered:
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """:param instruction: the default instruction, None where the template has no place for one.
-    :param answers: for language models, the two words whose logits are the score: (no, yes). Without a no, the logit of
-        yes alone is the score.
-    :param reserve: tokens kept free beside the passage for what the template derives from it.
+    """A named way to write model inputs.
+
+    :param instruction: the default instruction; None if the template takes none.
+    :param answers: for language models, the two words whose logits are compared: (no, yes). If the first is None, the
+        score is the logit of the second.
+    :param reserve: tokens reserved for what the template derives from the passage.
     """
 
     name: str
@@ -79,7 +82,7 @@ templates.add(Template("pair", "two segments, joined by the tokenizer (cross-enc
 templates.add(
     Template(
         "instruct",
-        "<Instruct>, <Query>, <Document> lines for a sequence classifier (R1)",
+        "<Instruct>, <Query>, <Document> lines for a sequence classifier (LycheeMem)",
         _instruct,
         instruction="Given a user query, retrieve memory snippets that answer the query",
     )
@@ -87,18 +90,22 @@ templates.add(
 templates.add(
     Template(
         "yes-no",
-        "chat prompt whose next token is yes or no (R3, Qwen3-Reranker)",
+        "chat prompt whose next token is yes or no (RerankerService, Qwen3-Reranker)",
         _yes_no,
         instruction="Given a web search query, retrieve relevant passages that answer the query",
         answers=("no", "yes"),
     )
 )
-templates.add(Template("features", "[HOP:h] [ROLE:r] [ENT:…] … query [SEP] text (R4)", _features, reserve=48))
+templates.add(
+    Template("features", "[HOP:h] [ROLE:r] [ENT:…] … query [SEP] text (multi-hop-rag-reranker)", _features, reserve=48)
+)
 
 
 def _mxbai(query: str, text: str, instruction: str) -> Rendered:
-    asked = f"instruction: {instruction}\nquery: {query}" if instruction else f"query: {query}"
-    return Rendered(f"document: {text}", prefix=(_MXBAI_PREFIX, asked, "\n"), suffix=("\n", _MXBAI_TASK, _MXBAI_SUFFIX))
+    question = f"instruction: {instruction}\nquery: {query}" if instruction else f"query: {query}"
+    return Rendered(
+        f"document: {text}", prefix=(_MXBAI_PREFIX, question, "\n"), suffix=("\n", _MXBAI_TASK, _MXBAI_SUFFIX)
+    )
 
 
 _MXBAI_PREFIX = (
