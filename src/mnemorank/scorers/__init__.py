@@ -1,4 +1,4 @@
-"""Scorers, one family a module; `open_scorer` picks the one that an artifact needs."""
+"""Scorers: one module per model family. `open_scorer` loads the one that an artifact needs."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from mnemorank.scorers.remote.dialects import dialects
 
 __all__ = ["Passage", "Scorer", "open_scorer"]
 
-# Family of the manifest → module and class. A family's dependencies are imported only when it is used.
+# Module and class of each family. They are imported on use, since most need optional dependencies.
 _SCORERS = {
     "onnx": ("mnemorank.scorers.onnx", "OnnxScorer"),
-    "torch": ("mnemorank.scorers.torch.classifier", "TorchScorer"),
+    "torch": ("mnemorank.scorers.torch.classifier", "ClassifierScorer"),
     "lora": ("mnemorank.scorers.torch.lora", "LoraScorer"),
-    "yes-no": ("mnemorank.scorers.torch.causal_lm", "YesNoScorer"),
+    "yes-no": ("mnemorank.scorers.torch.causal_lm", "CausalLMScorer"),
     "remote": ("mnemorank.scorers.remote.scorer", "RemoteScorer"),
 }
 
@@ -30,33 +30,33 @@ for _dialect in dialects:
 def open_scorer(artifact: Artifact, **options: Any) -> Scorer:
     """Load the model of an artifact.
 
-    :param options: what the family takes; for `onnx`, `threads` and `token_budget`. See docs/models.md.
+    :param options: of the family's scorer class, such as `threads` and `token_budget`; see docs/guides/models.md.
     """
-    module, name = _SCORERS[artifact.manifest.family]
+    family = artifact.manifest.family
+    module, name = _SCORERS[family]
     try:
         scorer_class = getattr(import_module(module), name)
     except ImportError as error:
         raise MissingExtraError(
-            f"{artifact.manifest.name}: a model of the family {artifact.manifest.family!r} needs "
-            f"`pip install 'mnemorank[torch]'` ({error})"
+            f"{artifact.manifest.name}: {family!r} models need `pip install 'mnemorank[torch]'` ({error})"
         ) from error
-    _check_options(artifact, scorer_class, options)
+    known = _keyword_options(scorer_class)
+    for option in options:
+        if option not in known:
+            expected = ", ".join(sorted(known))
+            raise InputError(
+                f"unknown option of {family!r} models; expected one of {expected}", field=option, code="unknown"
+            )
     scorer: Scorer = scorer_class(artifact, **options)
     return scorer
 
 
-def _check_options(artifact: Artifact, scorer_class: type, options: dict[str, Any]) -> None:
-    known = {
+def _keyword_options(scorer_class: type) -> set[str]:
+    """Return the keyword-only parameters of a class and its bases."""
+    return {
         parameter.name
-        for part in scorer_class.__mro__
-        if "__init__" in vars(part) and part is not object
-        for parameter in signature(part.__init__).parameters.values()  # type: ignore[misc]
+        for cls in scorer_class.__mro__
+        if "__init__" in vars(cls) and cls is not object
+        for parameter in signature(cls.__init__).parameters.values()  # type: ignore[misc]
         if parameter.kind is parameter.KEYWORD_ONLY
     }
-    for name in options:
-        if name not in known:
-            raise InputError(
-                f"unknown option; a model of the family {artifact.manifest.family!r} takes: "
-                + ", ".join(sorted(known)),
-                field=name,
-            )

@@ -1,4 +1,4 @@
-"""The token ids of a model's inputs: query, passage and template, each tokenized once."""
+"""From pairs of query and passage to token ids, and from token ids to batches."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,23 +17,25 @@ from mnemorank.artifact.templates import Rendered, templates
 from mnemorank.errors import ArtifactError, QueryTooLongError, ScorerError
 from mnemorank.scorers.protocol import Pair, Passage, Scores
 
-_LEAST_ROOM = 8
+Ids = NDArray[np.int64]
+
+_MIN_ROOM = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """One model input. `types` are the segment ids of models that tell two segments apart."""
+    """The token ids of one model input, and the segment ids (`token_type_ids`) for models that have two segments."""
 
     ids: Ids
     types: Ids
 
 
 class InputWriter:
-    """Writes inputs as the manifest says: its template, instruction and length.
+    """Writes model inputs with the template, instruction and length of the manifest.
 
-    Pair templates are joined as the tokenizer joins two segments. Others are the tokenizer's opening token (if it has
-    one), prefix, content, suffix and the tokenizer's closing token; language models go without the closing one, since
-    they are to continue the text.
+    Pair templates are joined the way the tokenizer joins two segments. All others consist of the tokenizer's opening
+    token (if any), prefix, content, suffix and the tokenizer's closing token. Language models get no closing token,
+    since they continue the text.
     """
 
     def __init__(self, tokenizer: Tokenizer, manifest: Manifest) -> None:
@@ -42,7 +45,7 @@ class InputWriter:
         self._instruction = manifest.instruction or self.template.instruction or ""
         sample = self.template.render("a", "b", self._instruction)
         self._layout = PairLayout.of(tokenizer) if sample.second is not None else None
-        # The plain pair is joined from ids at hand; a template that writes round its segments is tokenized again.
+        # A plain pair is joined from existing token ids; templates that add text must be tokenized again.
         self._is_plain_pair = sample == Rendered("a", "b")
         opening, closing = _special_ids(tokenizer)
         self._opening = opening
@@ -56,26 +59,26 @@ class InputWriter:
         return offsets(self.tokenizer, text)
 
     def room(self, query: str, instruction: str | None = None) -> int:
-        """Tokens of a passage that fit beside this query."""
+        """Return how many tokens of a passage fit next to the query."""
         rendered = self._render(query, "", instruction)
         if self._layout is not None:
             first, second = encode(self.tokenizer, [rendered.first, rendered.second or ""])
             fixed = len(first) + len(second) + self._layout.special + (0 if self._is_plain_pair else 1)
         else:
             before, after = self._around(rendered)
-            # One more where the text's first token is split by what comes before it.
+            # One more, since the text before the passage can split its first token.
             content = len(encode(self.tokenizer, [rendered.first])[0]) + 1
             fixed = len(before) + content + len(after) + self.template.reserve
-        if self.max_length - fixed < _LEAST_ROOM:
+        if self.max_length - fixed < _MIN_ROOM:
             raise QueryTooLongError(fixed, self.max_length)
         return self.max_length - fixed
 
     def write(self, pairs: Sequence[Pair]) -> list[Input]:
-        """The inputs, in order. Content that is too long all the same is cut; prefix and suffix never are."""
+        """Return the inputs in order. Content that is too long is truncated, prefix and suffix never are."""
         if self._layout is not None and self._is_plain_pair:
             queries = list(dict.fromkeys(pair.query for pair in pairs))
-            asked = dict(zip(queries, encode(self.tokenizer, queries), strict=True))
-            return [Input(*self._layout.join(asked[pair.query], pair.passage.ready)) for pair in pairs]
+            query_ids = dict(zip(queries, encode(self.tokenizer, queries), strict=True))
+            return [Input(*self._layout.join(query_ids[pair.query], pair.passage.encoded)) for pair in pairs]
         rendered = [self._render(pair.query, pair.passage.text, pair.instruction) for pair in pairs]
         if self._layout is not None:
             firsts = encode(self.tokenizer, [each.first for each in rendered])
@@ -105,39 +108,9 @@ class InputWriter:
         return tuple(self.tokenizer.encode(clean(piece), add_special_tokens=False).ids)
 
 
-def _special_ids(tokenizer: Tokenizer) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The tokens that the tokenizer puts before and after a single text."""
-    probe = tokenizer.encode("a")
-    own = [i for i, special in enumerate(probe.special_tokens_mask) if not special]
-    return tuple(probe.ids[: own[0]]), tuple(probe.ids[own[-1] + 1 :])
-
-
-Ids = NDArray[np.int64]
-
-
-def load_tokenizer(path: Path) -> Tokenizer:
-    """Read `tokenizer.json` with truncation and padding off: both are ours to do, and never silently."""
-    try:
-        tokenizer = Tokenizer.from_file(str(path))
-    except Exception as error:  # tokenizers raises bare Exception
-        raise ArtifactError(f"{path}: cannot be read as a tokenizer: {error}") from None
-    tokenizer.no_truncation()
-    tokenizer.no_padding()
-    return tokenizer
-
-
-def clean(text: str) -> str:
-    """The text with lone surrogates replaced, which no tokenizer can encode; all else is left to the tokenizer."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return text
-
-
 @dataclass(frozen=True, slots=True)
 class PairLayout:
-    """The special tokens around two segments, and the segments' type ids."""
+    """The special tokens around two segments, and the segment ids of the five parts."""
 
     before: tuple[int, ...]
     between: tuple[int, ...]
@@ -146,15 +119,14 @@ class PairLayout:
 
     @classmethod
     def of(cls, tokenizer: Tokenizer) -> PairLayout:
-        """Read the layout off a probe, so that BERT, RoBERTa, XLM-R and DeBERTa need no code of their own."""
-        probe = tokenizer.encode("a", "b")
-        side = probe.sequence_ids
-        first = [i for i, s in enumerate(side) if s == 0]
-        second = [i for i, s in enumerate(side) if s == 1]
+        """Derive the layout from a sample, so that BERT, RoBERTa, XLM-R and DeBERTa need no code of their own."""
+        sample = tokenizer.encode("a", "b")
+        first = [i for i, sequence in enumerate(sample.sequence_ids) if sequence == 0]
+        second = [i for i, sequence in enumerate(sample.sequence_ids) if sequence == 1]
         if not first or not second:
-            raise ArtifactError("the tokenizer does not join two segments; the pair template cannot be used with it")
+            raise ArtifactError("the tokenizer does not join two segments, as the pair template needs")
         a, b, c, d = first[0], first[-1] + 1, second[0], second[-1] + 1
-        ids, types = probe.ids, probe.type_ids
+        ids, types = sample.ids, sample.type_ids
         return cls(
             tuple(ids[:a]),
             tuple(ids[b:c]),
@@ -164,70 +136,127 @@ class PairLayout:
 
     @property
     def special(self) -> int:
+        """The number of special tokens."""
         return len(self.before) + len(self.between) + len(self.after)
 
     def join(self, query: Ids, passage: Ids) -> tuple[Ids, Ids]:
-        """Token ids and type ids of the pair."""
+        """Return the token ids and segment ids of a pair."""
         parts = (self.before, query, self.between, passage, self.after)
         ids = np.concatenate([np.asarray(part, dtype=np.int64) for part in parts])
         return ids, np.repeat(np.array(self.types, dtype=np.int64), [len(part) for part in parts])
 
 
+def load_tokenizer(path: Path) -> Tokenizer:
+    """Read a `tokenizer.json`, with truncation and padding turned off: the scorer does both."""
+    try:
+        tokenizer = Tokenizer.from_file(str(path))
+    except Exception as error:  # tokenizers raises bare Exception
+        raise ArtifactError(f"{path}: not a valid tokenizer: {error}") from None
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return tokenizer
+
+
+def clean(text: str) -> str:
+    """Replace lone surrogates, which no tokenizer can encode."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
+
+
 def encode(tokenizer: Tokenizer, texts: Sequence[str]) -> list[Ids]:
-    """Token ids of each text, without special tokens."""
+    """Return the token ids of each text, without special tokens."""
     cleaned = [clean(text) for text in texts]
     return [np.array(e.ids, dtype=np.int64) for e in tokenizer.encode_batch_fast(cleaned, add_special_tokens=False)]
 
 
 def offsets(tokenizer: Tokenizer, text: str) -> list[tuple[int, int]]:
-    """Character spans of the text's tokens. A lone surrogate is one character, before and after cleaning."""
+    """Return the character span of each token.
+
+    The spans hold for the original text, too: a lone surrogate is one character before and after cleaning.
+    """
     return list(tokenizer.encode(clean(text), add_special_tokens=False).offsets)
 
 
-def pack(lengths: Sequence[int], token_budget: int, most: int | None = None) -> list[list[int]]:
-    """Positions grouped into batches, longest first; a batch's padded size stays within the budget.
+def _special_ids(tokenizer: Tokenizer) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the tokens that the tokenizer puts before and after a single text."""
+    sample = tokenizer.encode("a")
+    content = [i for i, is_special in enumerate(sample.special_tokens_mask) if not is_special]
+    return tuple(sample.ids[: content[0]]), tuple(sample.ids[content[-1] + 1 :])
 
-    Like lengths go together, so that little is padding. A passage longer than the budget is a batch of its own.
 
-    :param most: the largest number of passages in a batch.
+def pack(lengths: Sequence[int], token_budget: int, max_rows: int | None = None) -> list[list[int]]:
+    """Group positions into batches, longest first, whose padded size stays within the budget.
+
+    Similar lengths share a batch, so that there is little padding. An input longer than the budget is a batch of its
+    own.
+
+    :param max_rows: the largest number of inputs in a batch.
     """
-    if token_budget < 1 or (most is not None and most < 1):
-        raise ValueError(f"token_budget and most must be at least 1, got {token_budget} and {most}")
-    batches: list[list[int]] = []
-    for position in sorted(range(len(lengths)), key=lambda p: -lengths[p]):
-        batch = batches[-1] if batches else None
-        if (
-            batch is not None
-            and lengths[batch[0]] * (len(batch) + 1) <= token_budget
-            and (most is None or len(batch) < most)
-        ):
-            batch.append(position)
-        else:
-            batches.append([position])
-    return batches
+    if token_budget < 1 or (max_rows is not None and max_rows < 1):
+        raise ValueError(f"expected token_budget and max_rows of at least 1, got {token_budget} and {max_rows}")
+    order = sorted(range(len(lengths)), key=lambda position: -lengths[position])
+    return _fill_batches(order, lengths, token_budget, max_rows)
 
 
-def pack_in_order(lengths: Sequence[int], token_budget: int, most: int | None = None) -> list[list[int]]:
-    """Like `pack`, but earlier positions come in earlier batches: for a deadline, where the first matter most."""
+def pack_in_order(lengths: Sequence[int], token_budget: int, max_rows: int | None = None) -> list[list[int]]:
+    """Group positions into batches in the given order, so that under a deadline the first ones are scored first."""
+    return _fill_batches(range(len(lengths)), lengths, token_budget, max_rows)
+
+
+def _fill_batches(
+    order: Sequence[int], lengths: Sequence[int], token_budget: int, max_rows: int | None
+) -> list[list[int]]:
     batches: list[list[int]] = []
     longest = 0
-    for position, length in enumerate(lengths):
-        longest = max(longest, length)
+    for position in order:
+        longest = max(longest, lengths[position])
         batch = batches[-1] if batches else None
-        if batch is not None and longest * (len(batch) + 1) <= token_budget and (most is None or len(batch) < most):
+        has_room = batch is not None and (max_rows is None or len(batch) < max_rows)
+        if batch is not None and has_room and longest * (len(batch) + 1) <= token_budget:
             batch.append(position)
         else:
             batches.append([position])
-            longest = length
+            longest = lengths[position]
     return batches
 
 
-def one_score_a_row(logits: Scores, name: str) -> Scores:
-    """The only logit of a regression head, or the log-odds of the second of two classes."""
+@dataclass(frozen=True, slots=True)
+class PaddedBatch:
+    """The arrays of a batch, one input per row."""
+
+    ids: Ids
+    types: Ids
+    mask: Ids
+
+
+def pad(inputs: Sequence[Input], pad_id: int, side: Literal["left", "right"] = "right") -> PaddedBatch:
+    """Pad inputs to the length of the longest."""
+    longest = max(len(each.ids) for each in inputs)
+    shape = (len(inputs), longest)
+    ids, types, mask = (np.full(shape, fill, dtype=np.int64) for fill in (pad_id, 0, 0))
+    for row, each in enumerate(inputs):
+        length = len(each.ids)
+        span = slice(longest - length, longest) if side == "left" else slice(0, length)
+        ids[row, span], types[row, span], mask[row, span] = each.ids, each.types, 1
+    return PaddedBatch(ids, types, mask)
+
+
+def check_length(inputs: Sequence[Input], max_length: int, name: str) -> None:
+    """Raise ScorerError if an input is longer than the model reads: it must not be truncated silently."""
+    longest = max(len(each.ids) for each in inputs)
+    if longest > max_length:
+        raise ScorerError(f"{name}: input of {longest} tokens exceeds the model's limit of {max_length}")
+
+
+def one_score_per_row(logits: Scores, name: str) -> Scores:
+    """Return the only logit of each row, or the log-odds of the second of two classes."""
     if logits.ndim == 1:
         return logits
     if logits.ndim == 2 and logits.shape[1] == 1:
         return np.asarray(logits[:, 0])
     if logits.ndim == 2 and logits.shape[1] == 2:
         return np.asarray(logits[:, 1] - logits[:, 0])
-    raise ScorerError(f"{name}: expected one or two logits a pair, got an output of shape {logits.shape}")
+    raise ScorerError(f"{name}: expected one or two logits per pair, got an output of shape {logits.shape}")

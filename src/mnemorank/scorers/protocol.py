@@ -1,4 +1,4 @@
-"""What every scorer does: texts in, one raw score each out."""
+"""What a scorer is: a query and passages in, one raw score per passage out."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ Scores = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """A text made ready for any query.
+    """A text prepared for scoring with any query.
 
-    :param length: its length in the scorer's tokens.
-    :param ready: what the scorer computed ahead; only the scorer that made it reads it.
+    :param length: in tokens of the scorer.
+    :param encoded: the scorer's own encoding of the text, such as token ids.
     """
 
     text: str
     length: int
-    ready: Any = None
+    encoded: Any = None
 
 
 class Pair(NamedTuple):
-    """A passage with the query it is scored for."""
+    """A passage and the query it is scored for."""
 
     query: str
     passage: Passage
@@ -37,29 +37,33 @@ class Pair(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """The size of a batch that was run: `padded` counts the tokens with the padding, `tokens` those without."""
+    """The size of a batch: `padded` counts its tokens with padding, `tokens` without."""
 
     pairs: int
     tokens: int
     padded: int
 
 
-class Scorer(Protocol):
-    """A model that scores passages for a query. Safe to call from many threads at once."""
-
-    name: str
+class PassageTokenizer(Protocol):
+    """The part of a scorer that deals with text."""
 
     def prepare(self, texts: Sequence[str]) -> list[Passage]:
-        """Do ahead of any query whatever does not depend on it (today: tokenizing)."""
+        """Tokenize texts, once for all queries."""
         ...
 
     def room(self, query: str, instruction: str | None = None) -> int:
-        """How many tokens of a passage fit beside this query."""
+        """Return how many tokens of a passage fit next to the query; raise QueryTooLongError if too few do."""
         ...
 
     def offsets(self, text: str) -> list[tuple[int, int]]:
-        """The character span of each token, for cutting windows."""
+        """Return the character span of each token."""
         ...
+
+
+class Scorer(PassageTokenizer, Protocol):
+    """A model that scores passages for a query. Safe to call from many threads at once."""
+
+    name: str
 
     def score(
         self,
@@ -69,67 +73,57 @@ class Scorer(Protocol):
         instruction: str | None = None,
         deadline: Deadline | None = None,
     ) -> Scores:
-        """One raw score a passage, in order; NaN for those not reached before the deadline.
+        """Return one raw score per passage, in order; NaN for passages not reached before the deadline.
 
         A score depends on its query and passage alone, never on the other passages.
 
-        :param deadline: passages are then scored in the given order, in small batches.
+        :param deadline: if given, passages are scored in the given order and in small batches.
         """
         ...
 
     def close(self) -> None:
-        """Give back the model's memory. A closed scorer may not score."""
+        """Release the model's memory. A closed scorer raises ScorerError when called."""
         ...
 
 
 @runtime_checkable
 class PairScorer(Protocol):
-    """A scorer that can also run pairs of different queries in one batch, as a server does.
+    """A scorer that can mix pairs of different queries in a batch, as a server does.
 
-    :param on_batch: told of every batch that was run, if set.
+    :param on_batch: called after every batch, if set.
     """
 
     token_budget: int
     on_batch: Callable[[Batch], None] | None
 
     def score_pairs(self, pairs: Sequence[Pair], *, deadline: Deadline | None = None) -> Scores:
-        """One raw score a pair, in order, as `Scorer.score` gives it."""
+        """Return one raw score per pair, as `Scorer.score` does."""
         ...
 
 
-class Tokenizes(Protocol):
-    """What scorers and input writers both do with texts; see `Scorer`."""
+class TokenizingScorer:
+    """Base of scorers that leave the text to another object: an input writer, or a wrapped scorer."""
 
-    def prepare(self, texts: Sequence[str]) -> list[Passage]: ...
-
-    def room(self, query: str, instruction: str | None = None) -> int: ...
-
-    def offsets(self, text: str) -> list[tuple[int, int]]: ...
-
-
-class TokenizingBase:
-    """A scorer's dealings with texts, done by another: an input writer, or the scorer within."""
-
-    def __init__(self, name: str, tokenizes: Tokenizes) -> None:
+    def __init__(self, name: str, tokenizer: PassageTokenizer) -> None:
         self.name = name
-        self._tokenizes = tokenizes
+        self._tokenizer = tokenizer
 
     def prepare(self, texts: Sequence[str]) -> list[Passage]:
-        return self._tokenizes.prepare(texts)
+        return self._tokenizer.prepare(texts)
 
     def room(self, query: str, instruction: str | None = None) -> int:
-        return self._tokenizes.room(query, instruction)
+        return self._tokenizer.room(query, instruction)
 
     def offsets(self, text: str) -> list[tuple[int, int]]:
-        return self._tokenizes.offsets(text)
+        return self._tokenizer.offsets(text)
 
 
-class PairwiseBase(TokenizingBase, ABC):
-    """A scorer that scores pairs, whether of one query or of many."""
+class BasePairScorer(TokenizingScorer, ABC):
+    """Base of scorers that score pairs, of one query or of many."""
 
     @abstractmethod
     def score_pairs(self, pairs: Sequence[Pair], *, deadline: Deadline | None = None) -> Scores:
-        """One raw score a pair, in order, as `Scorer.score` gives it."""
+        """Return one raw score per pair, as `Scorer.score` does."""
 
     def score(
         self,
@@ -142,10 +136,10 @@ class PairwiseBase(TokenizingBase, ABC):
         return self.score_pairs([Pair(query, passage, instruction) for passage in passages], deadline=deadline)
 
 
-class ForwardingScorer(TokenizingBase):
-    """A scorer around another. By itself it changes nothing; a subclass overrides what it is there for.
+class ForwardingScorer(TokenizingScorer):
+    """A scorer that wraps another one and forwards every call; subclasses override what they change.
 
-    :param scorer: closed with this one.
+    :param scorer: closed together with this one.
     """
 
     def __init__(self, scorer: Scorer) -> None:

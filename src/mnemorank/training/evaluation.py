@@ -19,12 +19,12 @@ from mnemorank.evaluation.metrics import Judgments, measure, neutral_order
 from mnemorank.evaluation.significance import Comparison, Interval, compare, interval
 from mnemorank.model.model import Model
 from mnemorank.scorers.encoding import InputWriter
-from mnemorank.scorers.protocol import Pair, PairwiseBase, Scores
+from mnemorank.scorers.protocol import Pair, BasePairScorer, Scores
 from mnemorank.text.bm25 import bm25
 from mnemorank.training.network import Network
 
 
-class NetworkScorer(PairwiseBase):
+class NetworkScorer(BasePairScorer):
     """The network in training as a scorer, so that dev examples are read as at inference."""
 
     def __init__(self, network: Network, writer: InputWriter, name: str) -> None:

@@ -1,4 +1,4 @@
-"""Yes/no language models, against the computation of R3 and of the variants' own model cards."""
+"""Yes/no language models, compared with RerankerService and with the code of model cards."""
 
 import dataclasses
 import shutil
@@ -15,7 +15,7 @@ from mnemorank.errors import ArtifactError
 from mnemorank.memory.memory import Memory
 from mnemorank.model.model import Model
 from mnemorank.scorers import open_scorer
-from mnemorank.scorers.torch.causal_lm import YesNoScorer
+from mnemorank.scorers.torch.causal_lm import CausalLMScorer
 from tests.helpers import tiny_models
 from tests.helpers.tiny_models import QUERY, TEXTS
 
@@ -27,8 +27,8 @@ SUFFIX = "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
 INSTRUCTION = "Given a web search query, retrieve relevant passages that answer the query"
 
 
-def r3_scores(folder, texts, instruction=INSTRUCTION, max_length=8192, padded=True):
-    """R3 in its own words: content truncated between prefix and suffix, left padding, exp(log_softmax)[yes]."""
+def reference_scores(folder, texts, instruction=INSTRUCTION, max_length=8192, padded=True):
+    """Score as RerankerService does: truncate the content, pad on the left, take exp(log_softmax)[yes]."""
     tokenizer = AutoTokenizer.from_pretrained(folder, padding_side="left")
     model = AutoModelForCausalLM.from_pretrained(folder).eval()
     no, yes = tokenizer.convert_tokens_to_ids("no"), tokenizer.convert_tokens_to_ids("yes")
@@ -54,7 +54,7 @@ def opened(folder, **changes):
     artifact = load_artifact(folder)
     manifest = dataclasses.replace(artifact.manifest, **changes)
     scorer = open_scorer(dataclasses.replace(artifact, manifest=manifest), device="cpu")
-    assert isinstance(scorer, YesNoScorer)
+    assert isinstance(scorer, CausalLMScorer)
     return scorer
 
 
@@ -63,8 +63,8 @@ def scores_of(scorer, texts=TEXTS, **options):
 
 
 @pytest.mark.parametrize("padded", [True, False])
-def test_scores_are_r3s(qwen_causal, padded):
-    expected = r3_scores(qwen_causal, TEXTS, padded=padded)
+def test_scores_equal_those_of_reranker_service(qwen_causal, padded):
+    expected = reference_scores(qwen_causal, TEXTS, padded=padded)
     assert np.ptp(expected) > 0.05
     manifest = load_artifact(qwen_causal).manifest
     assert (manifest.family, manifest.template, manifest.score_kind) == ("yes-no", "yes-no", "probability")
@@ -72,29 +72,29 @@ def test_scores_are_r3s(qwen_causal, padded):
 
 
 def test_an_instruction_can_be_given_per_call(qwen_causal):
-    expected = r3_scores(qwen_causal, TEXTS, instruction="find pets")
-    assert np.abs(expected - r3_scores(qwen_causal, TEXTS)).max() > 1e-3
+    expected = reference_scores(qwen_causal, TEXTS, instruction="find pets")
+    assert np.abs(expected - reference_scores(qwen_causal, TEXTS)).max() > 1e-3
     np.testing.assert_allclose(scores_of(opened(qwen_causal), instruction="find pets"), expected, atol=1e-4)
 
 
-def test_batched_is_one_by_one(qwen_causal):
+def test_scores_do_not_depend_on_the_batch(qwen_causal):
     scorer = opened(qwen_causal)
     alone = np.concatenate([scores_of(scorer, [text]) for text in TEXTS])
     np.testing.assert_allclose(scores_of(scorer), alone, atol=1e-5)
 
 
-def test_too_long_content_is_cut_and_the_prompt_survives(qwen_causal):
+def test_long_content_is_truncated_and_the_prompt_is_kept(qwen_causal):
     long = "the cat is on the mat. " * 300
-    expected = r3_scores(qwen_causal, [long], max_length=400)
+    expected = reference_scores(qwen_causal, [long], max_length=400)
     np.testing.assert_allclose(scores_of(opened(qwen_causal, max_length=400), [long]), expected, atol=1e-4)
 
 
-def test_a_batch_is_padded_to_its_longest_only(qwen_causal):
+def test_a_batch_is_padded_to_its_longest_input(qwen_causal):
     scorer = opened(qwen_causal)
-    seen = []
-    scorer.on_batch = seen.append
+    batches = []
+    scorer.on_batch = batches.append
     scores_of(scorer, ["yes", "no"])
-    (batch,) = seen
+    (batch,) = batches
     assert batch.padded <= batch.tokens + 2 < 512
 
 
@@ -102,11 +102,11 @@ def test_only_the_last_position_and_the_two_answers_are_computed(qwen_causal):
     scorer = opened(qwen_causal)
     shapes = []
     scorer._network.get_output_embeddings().register_forward_hook(
-        lambda module, given, output: shapes.append((tuple(given[0].shape), tuple(output.shape)))
+        lambda module, inputs, output: shapes.append((tuple(inputs[0].shape), tuple(output.shape)))
     )
     scores_of(scorer)
     assert shapes
-    assert all(given[1] == 1 and output[2] == 2 for given, output in shapes)
+    assert all(inputs[1] == 1 and output[2] == 2 for inputs, output in shapes)
 
 
 def test_prefix_and_suffix_are_tokenized_once(qwen_causal):
@@ -116,7 +116,7 @@ def test_prefix_and_suffix_are_tokenized_once(qwen_causal):
     assert scorer._writer._piece.cache_info().misses == 2
 
 
-def test_logits_where_the_manifest_says_so(qwen_causal):
+def test_scores_are_logits_if_the_manifest_says_so(qwen_causal):
     probabilities = scores_of(opened(qwen_causal))
     logits = scores_of(opened(qwen_causal, score_kind="logit"))
     np.testing.assert_allclose(np.log(probabilities / (1 - probabilities)), logits, atol=1e-4)
@@ -128,8 +128,8 @@ def test_long_memories_are_read_in_windows(qwen_causal):
     assert np.isfinite(scored.raw).all()
 
 
-def test_mxbai_is_a_template(qwen_causal):
-    """The model card's computation: pieces tokenized apart, the logit of 1 less the logit of 0."""
+def test_the_mxbai_template_equals_its_model_card(qwen_causal):
+    """Pieces are tokenized separately; the score is the logit of 1 minus the logit of 0."""
     tokenizer = AutoTokenizer.from_pretrained(qwen_causal)
     model = AutoModelForCausalLM.from_pretrained(qwen_causal).eval()
 
@@ -153,8 +153,8 @@ def test_mxbai_is_a_template(qwen_causal):
     np.testing.assert_allclose(scores_of(scorer), expected, atol=1e-4)
 
 
-def test_gemma_is_a_template(tmp_path):
-    """The model card's computation: bos, A and B, the question, and the logit of Yes alone."""
+def test_the_gemma_template_equals_its_model_card(tmp_path):
+    """The input is bos, A, B and the question; the score is the logit of Yes."""
     folder = tiny_models.gemma_causal(tmp_path / "gemma")
     tokenizer = AutoTokenizer.from_pretrained(folder)
     model = AutoModelForCausalLM.from_pretrained(folder).eval()
@@ -177,7 +177,7 @@ def test_gemma_is_a_template(tmp_path):
     np.testing.assert_allclose(scores_of(opened(folder, score_kind="logit")), expected, atol=1e-4)
 
 
-def test_a_lora_adapter_on_a_language_model_is_worked_in(qwen_causal, tmp_path):
+def test_a_lora_adapter_on_a_language_model_is_merged(qwen_causal, tmp_path):
     settings = LoraConfig(task_type=TaskType.CAUSAL_LM, r=4, target_modules=["q_proj", "v_proj"])
     adapted = get_peft_model(AutoModelForCausalLM.from_pretrained(qwen_causal), settings)
     with torch.no_grad():
@@ -188,17 +188,17 @@ def test_a_lora_adapter_on_a_language_model_is_worked_in(qwen_causal, tmp_path):
     merged = tmp_path / "merged"
     shutil.copytree(qwen_causal, merged)
     adapted.merge_and_unload().save_pretrained(merged)
-    expected = r3_scores(merged, TEXTS)
-    assert np.abs(expected - r3_scores(qwen_causal, TEXTS)).max() > 1e-3
+    expected = reference_scores(merged, TEXTS)
+    assert np.abs(expected - reference_scores(qwen_causal, TEXTS)).max() > 1e-3
     np.testing.assert_allclose(scores_of(opened(tmp_path / "adapter")), expected, atol=1e-4)
 
 
-def test_a_template_without_answers_is_refused(qwen_causal):
-    with pytest.raises(ArtifactError, match="asks for no answer"):
+def test_a_template_without_answers_is_an_artifact_error(qwen_causal):
+    with pytest.raises(ArtifactError, match="template"):
         opened(qwen_causal, template="instruct")
 
 
-def test_an_answer_that_is_no_single_token_is_refused(tmp_path):
+def test_an_answer_of_several_tokens_is_an_artifact_error(tmp_path):
     folder = tiny_models.qwen_causal(tmp_path / "qwen", answers=False)
-    with pytest.raises(ArtifactError, match="the answer 'no' is 2 tokens"):
+    with pytest.raises(ArtifactError, match=r"template.*'no'"):
         opened(folder)

@@ -1,4 +1,4 @@
-"""Sequence classifiers on torch, against transformers called plainly."""
+"""Sequence classifiers on torch, compared with transformers."""
 
 import dataclasses
 
@@ -17,13 +17,13 @@ from mnemorank.model.model import Model
 from mnemorank.reranker import Reranker
 from mnemorank.scorers import open_scorer
 from mnemorank.scorers.protocol import Pair, PairScorer
-from mnemorank.scorers.torch.classifier import TorchScorer
+from mnemorank.scorers.torch.classifier import ClassifierScorer
 from tests.helpers import tiny_models
 from tests.helpers.tiny_models import QUERY, TEXTS
 
 
 def pair_logits(folder, query, texts):
-    """What the model cards do: the tokenizer joins the two, one pair at a time."""
+    """Score one pair at a time, as model cards do."""
     tokenizer = AutoTokenizer.from_pretrained(folder)
     model = AutoModelForSequenceClassification.from_pretrained(folder).eval()
     with torch.no_grad():
@@ -31,7 +31,7 @@ def pair_logits(folder, query, texts):
 
 
 def text_logits(folder, texts):
-    """The same for models that read one text."""
+    """Score one text at a time, for models that read a single segment."""
     tokenizer = AutoTokenizer.from_pretrained(folder)
     model = AutoModelForSequenceClassification.from_pretrained(folder).eval()
     with torch.no_grad():
@@ -54,9 +54,9 @@ def scores_of(scorer, query=QUERY, texts=TEXTS, **options):
 def test_a_cross_encoder_scores_as_transformers_does(build, tmp_path):
     folder = build(tmp_path / "model")
     expected = pair_logits(folder, QUERY, TEXTS)[:, 0]
-    assert np.ptp(expected) > 0.05, "the tiny model must tell the texts apart"
+    assert np.ptp(expected) > 0.05, "the tiny model must score the texts differently"
     scorer = scorer_of(folder, "pair")
-    assert isinstance(scorer, TorchScorer)
+    assert isinstance(scorer, ClassifierScorer)
     np.testing.assert_allclose(scores_of(scorer), expected, atol=1e-4)
 
 
@@ -66,18 +66,18 @@ def test_two_classes_give_the_log_odds_of_the_second(tmp_path):
     np.testing.assert_allclose(scores_of(scorer_of(folder)), logits[:, 1] - logits[:, 0], atol=1e-4)
 
 
-def test_more_classes_are_refused(tmp_path):
-    with pytest.raises(ArtifactError, match="classifier of 3 classes"):
+def test_more_than_two_classes_are_an_artifact_error(tmp_path):
+    with pytest.raises(ArtifactError, match="got 3"):
         scorer_of(tiny_models.bert(tmp_path / "model", labels=3))
 
 
-def test_r4_reads_its_feature_string(deberta):
+def test_a_multi_hop_model_reads_its_features(deberta):
     strings = [f"{feature_prefix(QUERY, text)} {QUERY} [SEP] {text}" for text in TEXTS]
     tokens = AutoTokenizer.from_pretrained(deberta).tokenize(strings[0])
     assert "[HOP:0]" in tokens
     assert "[ROLE:Main_Claim]" in tokens
     expected = text_logits(deberta, strings)
-    assert load_artifact(deberta).manifest.template == "features", "the added tokens tell"
+    assert load_artifact(deberta).manifest.template == "features", "inferred from its added tokens"
     np.testing.assert_allclose(scores_of(scorer_of(deberta)), expected, atol=1e-4)
 
 
@@ -88,7 +88,7 @@ def test_a_text_full_of_names_still_fits_the_feature_template(deberta):
     assert np.isfinite(model.score(QUERY, [Memory(text)]).raw).all()
 
 
-def test_a_qwen3_classifier_reads_r1s_input_and_pads_with_eos(qwen_classifier):
+def test_a_qwen3_classifier_reads_the_instruct_template_and_pads_with_eos(qwen_classifier):
     instruction = "Given a user query, retrieve memory snippets that answer the query"
     assert AutoTokenizer.from_pretrained(qwen_classifier).pad_token is None
     strings = [f"<Instruct>: {instruction}\n<Query>: {QUERY}\n<Document>: {text}" for text in TEXTS]
@@ -106,7 +106,7 @@ def test_an_instruction_can_be_given_per_call(qwen_classifier):
 
 
 @pytest.mark.parametrize("build", [tiny_models.bert, tiny_models.deberta, tiny_models.xlm_r, tiny_models.modern_bert])
-def test_batched_is_one_by_one(build, tmp_path):
+def test_scores_do_not_depend_on_the_batch(build, tmp_path):
     scorer = scorer_of(build(tmp_path / "model"))
     texts = TEXTS * 3
     alone = np.concatenate([scores_of(scorer, texts=[text]) for text in texts])
@@ -133,7 +133,7 @@ def test_pairs_of_different_queries_share_batches(bert):
     np.testing.assert_allclose(scorer.score_pairs(pairs), expected, atol=1e-5)
 
 
-def test_a_passed_deadline_leaves_the_rest_unscored(bert):
+def test_nothing_is_scored_after_the_deadline(bert):
     scores = scores_of(scorer_of(bert), deadline=Deadline(-1))
     assert np.isnan(scores).all()
 
@@ -145,7 +145,7 @@ def test_long_memories_are_read_in_windows(bert):
     assert scored.matched[0] is not None
 
 
-def test_reranker_takes_a_torch_folder(bert):
+def test_a_reranker_accepts_a_torch_folder(bert):
     with Reranker(bert, device="cpu", probe=False) as reranker:
         ranking = reranker.rerank(QUERY, TEXTS)
     expected = pair_logits(bert, QUERY, TEXTS)[:, 0]
@@ -159,7 +159,7 @@ def test_a_closed_model_degrades_to_the_first_stage_order(bert):
     reranker.close()
     ranking = reranker.rerank(QUERY, TEXTS)
     assert [result.index for result in ranking] == list(range(len(TEXTS)))
-    assert "was closed" in str(ranking.degraded)
+    assert ranking.degraded.kind == "model_failed"
 
 
 def test_a_failing_network_is_a_scorer_error(bert):
@@ -173,40 +173,46 @@ def test_a_failing_network_is_a_scorer_error(bert):
         scores_of(scorer)
 
 
-def test_bfloat16_is_close(bert):
+def test_bfloat16_scores_are_close(bert):
     np.testing.assert_allclose(scores_of(scorer_of(bert, dtype="bfloat16")), scores_of(scorer_of(bert)), atol=0.15)
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"device": "warp9"}, "device: 'warp9' cannot be used"),
-        ({"dtype": "int3"}, "dtype: expected float32, float16, bfloat16, got 'int3'"),
-        ({"token_budget": 0}, "token_budget: expected a whole number from 1"),
-        ({"threads": 0}, "threads: expected a whole number from 1"),
-    ],
+    "options",
+    [{"device": "warp9"}, {"dtype": "int3"}, {"token_budget": 0}, {"threads": 0}],
+    ids=lambda o: next(iter(o)),
 )
-def test_bad_options_are_named(bert, options, message):
-    with pytest.raises(InputError, match=message):
+def test_an_invalid_option_is_named(bert, options):
+    with pytest.raises(InputError) as error:
         open_scorer(load_artifact(bert), **options)
+    assert error.value.field == next(iter(options))
 
 
 def test_a_damaged_weights_file_is_an_artifact_error(tmp_path):
     folder = tiny_models.bert(tmp_path / "model")
     (folder / "model.safetensors").write_bytes(b"not weights")
-    with pytest.raises(ArtifactError, match="cannot be loaded as a torch model"):
+    with pytest.raises(ArtifactError, match="model: "):
         scorer_of(folder)
 
 
-def test_a_folder_without_a_tokenizer_says_so(tmp_path):
+def test_pickled_weights_are_not_loaded(tmp_path):
+    folder = tiny_models.bert(tmp_path / "model")
+    network = AutoModelForSequenceClassification.from_pretrained(folder)
+    (folder / "model.safetensors").unlink()
+    torch.save(network.state_dict(), folder / "pytorch_model.bin")
+    with pytest.raises(ArtifactError, match="safetensors"):
+        scorer_of(folder)
+
+
+def test_a_missing_tokenizer_is_an_artifact_error(tmp_path):
     folder = tiny_models.bert(tmp_path / "model")
     (folder / "tokenizer.json").unlink()
     (folder / "tokenizer_config.json").unlink()
-    with pytest.raises(ArtifactError, match="has no tokenizer"):
+    with pytest.raises(ArtifactError, match=r"tokenizer\.json"):
         scorer_of(folder)
 
 
-def test_a_folder_that_sentence_transformers_wrote(bert, tmp_path):
+def test_a_folder_saved_by_sentence_transformers_is_loaded(bert, tmp_path):
     encoder = CrossEncoder(str(bert), device="cpu")
     encoder.save_pretrained(str(tmp_path / "saved"))
     expected = encoder.predict([(QUERY, text) for text in TEXTS], activation_fn=torch.nn.Identity())
@@ -214,8 +220,9 @@ def test_a_folder_that_sentence_transformers_wrote(bert, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("option", "taken"), [("thread", "device, dtype, threads, token_budget"), ("merge", "device, dtype")]
+    ("option", "expected"), [("thread", "device, dtype, threads, token_budget"), ("merge", "device, dtype")]
 )
-def test_an_option_that_the_family_does_not_take_is_named(bert, option, taken):
-    with pytest.raises(InputError, match=f"{option}: unknown option; a model of the family 'torch' takes: {taken}"):
+def test_an_unknown_option_is_named_with_those_of_the_family(bert, option, expected):
+    with pytest.raises(InputError, match=expected) as error:
         open_scorer(load_artifact(bert), **{option: 1})
+    assert (error.value.field, error.value.code) == (option, "unknown")

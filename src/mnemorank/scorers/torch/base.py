@@ -1,4 +1,4 @@
-"""What all models on torch share: batches, padding, device, errors. A family adds loading and the reading of logits."""
+"""The base of all torch scorers: batches, padding, device and errors. Subclasses load a network and read its output."""
 
 from __future__ import annotations
 
@@ -13,22 +13,25 @@ import torch
 
 from mnemorank._internal.deadline import Deadline
 from mnemorank._internal.hardware import detect_hardware
+from mnemorank._internal.validation import check_number
 from mnemorank.artifact.resolve import Artifact
 from mnemorank.errors import InputError, MnemorankError, ScorerError
-from mnemorank.scorers.encoding import Input, InputWriter, pack, pack_in_order
-from mnemorank.scorers.protocol import Batch, Pair, PairwiseBase, Scores
+from mnemorank.scorers.encoding import Input, InputWriter, check_length, pack, pack_in_order, pad
+from mnemorank.scorers.protocol import BasePairScorer, Batch, Pair, Scores
 from mnemorank.scorers.torch.loading import Tokenizing
 
 Feed = dict[str, torch.Tensor]
 
+_DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 
-class TorchBase(PairwiseBase):
-    """Scores inputs in batches of bounded size, one batch at a time: torch spreads each over the cores itself.
 
-    :param device: `cpu`, `cuda`, `cuda:1`, `mps`; the hardware profile's by default.
+class TorchScorer(BasePairScorer):
+    """Scores inputs in batches of bounded size, one at a time: torch uses all cores for each of them.
+
+    :param device: `cpu`, `cuda`, `cuda:1` or `mps`; detected by default.
     :param dtype: `float32`, `float16` or `bfloat16`; by default float16 on CUDA and float32 elsewhere.
-    :param token_budget: padded tokens in a batch, which bounds memory whatever the pool.
-    :param threads: for torch's own threads, which the whole process shares; left as they are by default.
+    :param token_budget: padded tokens in a batch, which bounds the memory in use.
+    :param threads: the number of torch threads, a setting of the whole process; unchanged by default.
     """
 
     padding: Literal["left", "right"] = "right"
@@ -42,16 +45,15 @@ class TorchBase(PairwiseBase):
         token_budget: int | None = None,
         threads: int | None = None,
     ) -> None:
-        if token_budget is not None and token_budget < 1:
-            raise InputError(f"expected a whole number from 1, got {token_budget}", field="token_budget")
+        if token_budget is not None:
+            check_number("token_budget", token_budget, 1, whole=True)
         if threads is not None:
-            if threads < 1:
-                raise InputError(f"expected a whole number from 1, got {threads}", field="threads")
+            check_number("threads", threads, 1, whole=True)
             torch.set_num_threads(threads)
-        machine = detect_hardware()
-        self.token_budget = token_budget or machine.token_budget
+        hardware = detect_hardware()
+        self.token_budget = token_budget or hardware.token_budget
         self.on_batch: Callable[[Batch], None] | None = None
-        self.device = _checked_device(device or machine.device)
+        self.device = _checked_device(device or hardware.device)
         self.dtype = _checked_dtype(dtype or ("float16" if self.device.type == "cuda" else "float32"))
         self._lock = threading.Lock()
         self._closed = False
@@ -62,18 +64,17 @@ class TorchBase(PairwiseBase):
 
     @abstractmethod
     def _load(self, artifact: Artifact) -> Tokenizing:
-        """Load the network, and say how to tokenize for it."""
+        """Load the network and return its tokenizer."""
 
     @abstractmethod
     def _forward(self, feed: Feed) -> Scores:
-        """One raw score a row."""
+        """Return one raw score per row."""
 
     @abstractmethod
     def _unload(self) -> None:
-        """Let go of the network."""
+        """Drop the network."""
 
     def score_pairs(self, pairs: Sequence[Pair], *, deadline: Deadline | None = None) -> Scores:
-        """`score` for pairs of different queries, which share batches."""
         scores = np.full(len(pairs), np.nan)
         inputs = self._writer.write(pairs)
         lengths = [len(each.ids) for each in inputs]
@@ -83,9 +84,9 @@ class TorchBase(PairwiseBase):
             batches = pack_in_order(lengths, max(self.token_budget // 4, 1))
         try:
             for batch in batches:
-                # The wait for another request's batch counts towards the deadline.
-                wait = -1 if deadline is None else deadline.remaining()
-                if wait == 0 or not self._lock.acquire(timeout=wait):
+                # Waiting for the batch of another request counts towards the deadline.
+                timeout = -1 if deadline is None else deadline.remaining()
+                if timeout == 0 or not self._lock.acquire(timeout=timeout):
                     break
                 try:
                     scores[batch] = self._run([inputs[position] for position in batch])
@@ -93,7 +94,7 @@ class TorchBase(PairwiseBase):
                     self._lock.release()
         except MnemorankError:
             raise
-        except Exception as error:  # torch's errors share no base; whichever it is, the model failed
+        except Exception as error:  # the errors of torch share no base class
             raise ScorerError(f"{self.name}: scoring failed: {error}") from error
         return scores
 
@@ -108,36 +109,29 @@ class TorchBase(PairwiseBase):
     def _run(self, inputs: Sequence[Input]) -> Scores:
         if self._closed:
             raise ScorerError(f"{self.name}: the model was closed")
-        longest = max(len(each.ids) for each in inputs)
-        if longest > self._writer.max_length:
-            raise ScorerError(
-                f"{self.name}: an input of {longest} tokens is longer than the model's {self._writer.max_length}"
-            )
+        check_length(inputs, self._writer.max_length, self.name)
+        batch = pad(inputs, self._pad_id, self.padding)
+        # Positions count from the first token of a row, so that padding on the left does not shift them.
+        positions = np.maximum(np.cumsum(batch.mask, axis=1) - 1, 0)
+        arrays = {
+            "input_ids": batch.ids,
+            "attention_mask": batch.mask,
+            "token_type_ids": batch.types,
+            "position_ids": positions,
+        }
         with torch.inference_mode():
-            scores = self._forward(self._padded(inputs, longest))
+            scores = self._forward({name: torch.from_numpy(array).to(self.device) for name, array in arrays.items()})
         if not np.isfinite(scores).all():
-            raise ScorerError(f"{self.name}: the model gave a score that is not a number; try dtype=float32")
+            raise ScorerError(f"{self.name}: the model returned a score that is not a number; try dtype=float32")
         if self.on_batch is not None:
-            self.on_batch(Batch(len(inputs), sum(len(each.ids) for each in inputs), len(inputs) * longest))
+            self.on_batch(Batch(len(inputs), int(batch.mask.sum()), batch.mask.size))
         return scores
-
-    def _padded(self, inputs: Sequence[Input], longest: int) -> Feed:
-        shape = (len(inputs), longest)
-        ids, types, mask = (np.full(shape, fill, dtype=np.int64) for fill in (self._pad_id, 0, 0))
-        for row, each in enumerate(inputs):
-            length = len(each.ids)
-            span = slice(longest - length, longest) if self.padding == "left" else slice(0, length)
-            ids[row, span], types[row, span], mask[row, span] = each.ids, each.types, 1
-        # Positions count from a row's first token, so that padding on the left moves nothing.
-        positions = np.maximum(np.cumsum(mask, axis=1) - 1, 0)
-        arrays = {"input_ids": ids, "attention_mask": mask, "token_type_ids": types, "position_ids": positions}
-        return {name: torch.from_numpy(array).to(self.device) for name, array in arrays.items()}
 
 
 def accepted(network: Any, *names: str) -> tuple[str, ...]:
-    """Those of the names that the network's forward takes."""
-    taken = inspect.signature(network.forward).parameters
-    return tuple(name for name in names if name in taken)
+    """Return the names that are parameters of the network's forward method."""
+    parameters = inspect.signature(network.forward).parameters
+    return tuple(name for name in names if name in parameters)
 
 
 def _checked_device(name: str) -> torch.device:
@@ -145,12 +139,11 @@ def _checked_device(name: str) -> torch.device:
         device = torch.device(name)
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError, NotImplementedError) as error:
-        raise InputError(f"{name!r} cannot be used: {str(error).splitlines()[0]}", field="device") from None
+        raise InputError(f"{name!r} is not available: {str(error).splitlines()[0]}", field="device") from None
     return device
 
 
 def _checked_dtype(name: str) -> torch.dtype:
-    known = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
-    if name not in known:
-        raise InputError(f"expected {', '.join(known)}, got {name!r}", field="dtype")
-    return known[name]
+    if name not in _DTYPES:
+        raise InputError(f"expected one of {', '.join(_DTYPES)}, got {name!r}", field="dtype")
+    return _DTYPES[name]

@@ -1,4 +1,4 @@
-"""Causal language models that answer yes or no (R3, Qwen3-Reranker; mxbai and Gemma variants are templates)."""
+"""Causal language models that answer yes or no, such as Qwen3-Reranker; mxbai and Gemma differ only by template."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from mnemorank.artifact.resolve import Artifact
 from mnemorank.artifact.templates import templates
 from mnemorank.errors import ArtifactError
 from mnemorank.scorers.protocol import Scores
-from mnemorank.scorers.torch.base import Feed, TorchBase, accepted
+from mnemorank.scorers.torch.base import Feed, TorchScorer, accepted
 from mnemorank.scorers.torch.loading import Tokenizing, adapter_base, load_network, load_tokenizing
 
 _INPUTS = ("input_ids", "attention_mask", "position_ids")
 
 
-class YesNoScorer(TorchBase):
-    """A language model whose next token after the prompt is the judgement.
+class CausalLMScorer(TorchScorer):
+    """A language model whose first token after the prompt is the answer.
 
-    Only the last position's logits are computed, and of those only the two answers'. The score is the probability of
-    yes against no, or their difference in logits, as the manifest's `score_kind` says. A folder with a LoRA adapter is
-    worked into its base.
+    Logits are computed for the last position only, and only for the two answers. The score is the probability of yes
+    against no, or the difference of their logits, as the manifest's `score_kind` says. A LoRA adapter is merged into
+    its base.
 
-    :param base: for an adapter, the base model's folder or hub name.
-    :param options: see `TorchBase`.
+    :param base: the base model of an adapter, a folder or a Hub id.
+    :param options: see `TorchScorer`.
     """
 
     padding = "left"
@@ -44,8 +44,9 @@ class YesNoScorer(TorchBase):
         answers = templates[artifact.manifest.template].answers
         if answers is None:
             raise ArtifactError(
-                f"{artifact.path}: template {artifact.manifest.template!r} asks for no answer; a language model needs "
-                f"one of {', '.join(name for name in templates if templates[name].answers)}"
+                f"{artifact.path}: template: expected one with answers for a language model "
+                f"({', '.join(name for name in templates if templates[name].answers)}), "
+                f"got {artifact.manifest.template!r}"
             )
         if (artifact.path / "adapter_config.json").is_file():
             from mnemorank.scorers.torch.lora import add_adapter
@@ -65,46 +66,46 @@ class YesNoScorer(TorchBase):
         )
         self._network = keep_answers(network, self.answer_ids)
         self._inputs = accepted(self._network, *_INPUTS)
-        # Few models lack it; those project every position, onto the answers alone.
+        # A few models lack this option and compute the answers' logits for every position.
         self._only_last = dict.fromkeys(accepted(self._network, "logits_to_keep"), 1)
         return tokenizing
 
     def _forward(self, feed: Feed) -> Scores:
-        given = {name: feed[name] for name in self._inputs}
-        logits = self._network(**given, **self._only_last, use_cache=False).logits[:, -1, :]
+        inputs = {name: feed[name] for name in self._inputs}
+        logits = self._network(**inputs, **self._only_last, use_cache=False).logits[:, -1, :]
         values = logits.float().cpu().numpy().astype(np.float64)
-        judged = values[:, 1] - values[:, 0] if values.shape[1] == 2 else values[:, 0]
-        return sigmoid(judged) if self._is_probability else judged
+        scores = values[:, 1] - values[:, 0] if values.shape[1] == 2 else values[:, 0]
+        return sigmoid(scores) if self._is_probability else scores
 
     def _unload(self) -> None:
         self._network = None
 
 
 def keep_answers(network: Any, answer_ids: tuple[int, ...]) -> Any:
-    """Cut the output layer down to the answers' rows; whatever the model does to its logits it still does."""
+    """Reduce the output layer to the rows of the answers; what the model does to its logits stays the same."""
     head = network.get_output_embeddings()
     rows = torch.tensor(answer_ids, device=head.weight.device)
     bias = getattr(head, "bias", None)
-    small = torch.nn.Linear(
+    reduced = torch.nn.Linear(
         head.weight.shape[1], len(rows), bias=bias is not None, device=head.weight.device, dtype=head.weight.dtype
     )
     with torch.no_grad():
-        small.weight.copy_(head.weight[rows])
+        reduced.weight.copy_(head.weight[rows])
         if bias is not None:
-            small.bias.copy_(bias[rows])
-    network.set_output_embeddings(small.requires_grad_(False))
+            reduced.bias.copy_(bias[rows])
+    network.set_output_embeddings(reduced.requires_grad_(False))
     return network
 
 
 def answer_id(tokenizer: Tokenizer, word: str, artifact: Artifact) -> int:
-    """The one token that an answer is."""
-    whole = tokenizer.token_to_id(word)
-    if whole is not None:
-        return int(whole)
+    """Return the token id of an answer, which must be a single token."""
+    token_id = tokenizer.token_to_id(word)
+    if token_id is not None:
+        return int(token_id)
     ids = tokenizer.encode(word, add_special_tokens=False).ids
     if len(ids) == 1:
         return int(ids[0])
     raise ArtifactError(
-        f"{artifact.path}: the answer {word!r} is {len(ids)} tokens of the model's tokenizer, not one; the template "
-        f"{artifact.manifest.template!r} is not this model's"
+        f"{artifact.path}: template: expected one whose answers are single tokens, but {word!r} of "
+        f"{artifact.manifest.template!r} has {len(ids)}"
     )

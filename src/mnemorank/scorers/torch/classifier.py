@@ -1,4 +1,4 @@
-"""Sequence classifiers on torch: BERT, MiniLM, DeBERTa, XLM-R, ModernBERT, Qwen3 and whatever else transformers has."""
+"""Sequence classifiers on torch: BERT, MiniLM, DeBERTa, XLM-R, ModernBERT, Qwen3 and any other in transformers."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from transformers import AutoModelForSequenceClassification
 
 from mnemorank.artifact.resolve import Artifact
 from mnemorank.errors import ArtifactError
-from mnemorank.scorers.encoding import one_score_a_row
+from mnemorank.scorers.encoding import one_score_per_row
 from mnemorank.scorers.protocol import Scores
-from mnemorank.scorers.torch.base import Feed, TorchBase, accepted
+from mnemorank.scorers.torch.base import Feed, TorchScorer, accepted
 from mnemorank.scorers.torch.loading import Tokenizing, load_network, load_tokenizing
 
 _INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 
 
-class TorchScorer(TorchBase):
-    """A sequence-classification folder. The score is its logit, or the log-odds of the second of two classes.
+class ClassifierScorer(TorchScorer):
+    """A sequence classifier. The score is its logit, or the log-odds of the second of two classes.
 
-    :param options: see `TorchBase`.
+    :param options: see `TorchScorer`.
     """
 
     def __init__(self, artifact: Artifact, **options: Any) -> None:
@@ -31,11 +31,10 @@ class TorchScorer(TorchBase):
         tokenizing = load_tokenizing(artifact.path)
         loaded = load_network(AutoModelForSequenceClassification, artifact.path, self.device, self.dtype)
         self.missing_weights = loaded.missing
-        self._adopt(loaded.network, tokenizing, artifact)
+        self._use(loaded.network, tokenizing, artifact)
         return tokenizing
 
-    def _adopt(self, network: Any, tokenizing: Tokenizing, artifact: Artifact) -> None:
-        """Take the network, with what it must know about our padding."""
+    def _use(self, network: Any, tokenizing: Tokenizing, artifact: Artifact) -> None:
         check_labels(network, artifact)
         set_pad(network, tokenizing.pad_id)
         self._network = network
@@ -43,19 +42,20 @@ class TorchScorer(TorchBase):
 
     def _forward(self, feed: Feed) -> Scores:
         output = self._network(**{name: feed[name] for name in self._inputs})
-        return one_score_a_row(output.logits.float().cpu().numpy().astype("float64"), self.name)
+        return one_score_per_row(output.logits.float().cpu().numpy().astype("float64"), self.name)
 
     def _unload(self) -> None:
         self._network = None
 
 
 def check_labels(network: Any, artifact: Artifact) -> None:
+    """Raise ArtifactError unless the classifier has one or two classes."""
     if network.config.num_labels not in (1, 2):
         raise ArtifactError(
-            f"{artifact.path}: is a classifier of {network.config.num_labels} classes; a reranker has one or two"
+            f"{artifact.path}: expected a classifier of 1 or 2 classes, got {network.config.num_labels}"
         )
 
 
 def set_pad(network: Any, pad_id: int) -> None:
-    """Decoders find a row's last token by the padding id, so it must be the one we pad with."""
+    """Set the padding token id, by which decoders find the last token of a row."""
     network.config.get_text_config().pad_token_id = network.config.pad_token_id = pad_id

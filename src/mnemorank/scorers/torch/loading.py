@@ -1,4 +1,4 @@
-"""Read networks and tokenizers from Hugging Face folders, quietly and from the disk alone."""
+"""Load networks and tokenizers from Hugging Face folders, without network access or progress bars."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from transformers import AutoTokenizer
 from transformers.utils import logging as _logging
 
 from mnemorank._internal.jsonio import read_json
-from mnemorank.artifact.resolve import resolve
+from mnemorank.artifact.resolve import HUB_PREFIX, resolve
 from mnemorank.errors import ArtifactError
 
 transformers_logging: Any = _logging  # its functions carry no types
@@ -24,7 +24,10 @@ _quiet_lock = threading.RLock()
 
 @dataclass(frozen=True, slots=True)
 class Tokenizing:
-    """:param inputs: what the tokenizer makes: `token_type_ids` only where the model was trained with them."""
+    """A tokenizer and its settings.
+
+    :param inputs: the model inputs it produces; `token_type_ids` only if the model was trained with them.
+    """
 
     tokenizer: Tokenizer
     pad_id: int
@@ -33,14 +36,21 @@ class Tokenizing:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A network in evaluation mode. `missing` are weights that the folder lacks and that are random therefore."""
+    """A network in evaluation mode.
+
+    :param missing: weights that the folder lacks, which are therefore random.
+    """
 
     network: Any
     missing: tuple[str, ...]
 
 
 def load_network(auto_class: Any, folder: Path, device: torch.device, dtype: torch.dtype, **settings: Any) -> Loaded:
-    """:param auto_class: `AutoModelForSequenceClassification` or `AutoModelForCausalLM`."""
+    """Load a network.
+
+    :param auto_class: `AutoModelForSequenceClassification` or `AutoModelForCausalLM`.
+    :param settings: for its `from_pretrained`.
+    """
     try:
         with _quiet():
             network, info = auto_class.from_pretrained(
@@ -53,50 +63,49 @@ def load_network(auto_class: Any, folder: Path, device: torch.device, dtype: tor
             )
             network = network.to(device).eval()
     except Exception as error:  # transformers raises OSError, ValueError, RuntimeError, SafetensorError, …
-        raise ArtifactError(f"{folder}: cannot be loaded as a torch model: {_first_line(error)}") from error
+        raise ArtifactError(f"{folder}: the torch model could not be loaded: {_first_line(error)}") from error
     network.requires_grad_(False)
     return Loaded(network, tuple(sorted(info["missing_keys"])))
 
 
 def load_tokenizing(*folders: Path) -> Tokenizing:
-    """The tokenizer of the first of the folders that has one, with truncation and padding off: both are ours to do."""
+    """Load the tokenizer from the first folder that has one, with truncation and padding turned off."""
     folder = next((folder for folder in folders if _has_tokenizer(folder)), None)
     if folder is None:
-        raise ArtifactError(f"{folders[0]}: has no tokenizer (tokenizer.json); copy its model's there")
+        raise ArtifactError(f"{folders[0]}: tokenizer.json is missing; copy it from the original model")
     try:
         with _quiet():
             loaded = AutoTokenizer.from_pretrained(folder, local_files_only=True)
         tokenizer = Tokenizer.from_str(loaded.backend_tokenizer.to_str())
-    except Exception as error:  # a slow tokenizer has no backend; the rest raise as they like
-        raise ArtifactError(f"{folder}: the tokenizer cannot be loaded: {_first_line(error)}") from error
+    except Exception as error:  # slow tokenizers have no backend; the errors of others share no base class
+        raise ArtifactError(f"{folder}: the tokenizer could not be loaded: {_first_line(error)}") from error
     tokenizer.no_truncation()
     tokenizer.no_padding()
     pad = loaded.pad_token_id if loaded.pad_token_id is not None else loaded.eos_token_id
     return Tokenizing(tokenizer, pad if pad is not None else 0, tuple(loaded.model_input_names))
 
 
-def adapter_base(folder: Path, stated: str | None) -> Path:
-    """The base model's folder of a LoRA adapter.
+def adapter_base(folder: Path, base: str | None) -> Path:
+    """Return the folder of the base model of a LoRA adapter.
 
-    :param stated: the base that the manifest or the caller names; by default the one in `adapter_config.json`.
+    :param base: what the manifest or the caller names; by default the one in `adapter_config.json`.
     """
     config = read_json(folder / "adapter_config.json")
-    name = stated or (config.get("base_model_name_or_path") if isinstance(config, dict) else None)
+    name = base or (config.get("base_model_name_or_path") if isinstance(config, dict) else None)
     if not isinstance(name, str) or not name:
-        raise ArtifactError(f"{folder / 'adapter_config.json'}: base_model_name_or_path: is missing")
-    beside = folder / name
-    if beside.is_dir():
-        return beside
-    if name.startswith("hf:") or Path(name).expanduser().is_dir():
+        raise ArtifactError(f"{folder / 'adapter_config.json'}: base_model_name_or_path: required")
+    if (folder / name).is_dir():
+        return folder / name
+    if name.startswith(HUB_PREFIX) or Path(name).expanduser().is_dir():
         return resolve(name)
     if Path(name).is_absolute() or name.startswith("."):
-        raise ArtifactError(f"{folder}: its base model {name} is not there; say where it is with base=…")
-    return resolve(f"hf:{name}")
+        raise ArtifactError(f"{folder}: the base model {name} does not exist; set base=… to its folder")
+    return resolve(HUB_PREFIX + name)
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep transformers' progress bars and load reports off the terminal; what matters we say ourselves."""
+    """Turn off the progress bars and load reports of transformers."""
     with _quiet_lock:
         level, bar = transformers_logging.get_verbosity(), transformers_logging.is_progress_bar_enabled()
         transformers_logging.set_verbosity_error()

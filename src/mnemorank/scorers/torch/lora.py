@@ -1,4 +1,4 @@
-"""LoRA adapters on a sequence classifier (R1). Adapters of one base share it in memory, and each call takes its own."""
+"""LoRA adapters on sequence classifiers, as in LycheeMem. Adapters of the same base share it in memory."""
 
 from __future__ import annotations
 
@@ -17,41 +17,41 @@ from mnemorank.artifact.resolve import Artifact
 from mnemorank.errors import ArtifactError
 from mnemorank.scorers.protocol import Scores
 from mnemorank.scorers.torch.base import Feed
-from mnemorank.scorers.torch.classifier import TorchScorer, check_labels
+from mnemorank.scorers.torch.classifier import ClassifierScorer, check_labels
 from mnemorank.scorers.torch.loading import Loaded, Tokenizing, adapter_base, load_network, load_tokenizing
 
 
-class LoraScorer(TorchScorer):
-    """An adapter folder with its base.
+class LoraScorer(ClassifierScorer):
+    """A LoRA adapter and its base model.
 
-    :param base: the base model's folder or hub name; by default the manifest's, else the one in `adapter_config.json`.
-    :param merge: work the adapter into a copy of the base of its own: faster, but no base is shared.
-    :param options: see `TorchBase`.
+    :param base: a folder or a Hub id; by default the manifest's base, else the one in `adapter_config.json`.
+    :param merge: merge the adapter into its own copy of the base, which is faster but shares no memory.
+    :param options: see `TorchScorer`.
     """
 
     def __init__(self, artifact: Artifact, *, base: str | None = None, merge: bool = False, **options: Any) -> None:
-        self._stated_base = base or artifact.manifest.base
+        self._base = base or artifact.manifest.base
         self._merge = merge
         self._shared: SharedBase | None = None
         self._adapter = ""
         super().__init__(artifact, **options)
         if self._shared is not None:
-            self._lock = self._shared.lock  # one batch at a time on the base, whichever adapter it is for
+            self._lock = self._shared.lock  # the base runs one batch at a time, for all its adapters
 
     def _load(self, artifact: Artifact) -> Tokenizing:
-        base = adapter_base(artifact.path, self._stated_base)
+        base = adapter_base(artifact.path, self._base)
         tokenizing = load_tokenizing(artifact.path, base)
         if self._merge:
             loaded = _load_base(base, self.device, self.dtype)
             network = add_adapter(loaded.network, artifact.path, "default").merge_and_unload()
-            self._adopt(network, tokenizing, artifact)
+            self._use(network, tokenizing, artifact)
         else:
             self._shared = SharedBase.of(base, self.device, self.dtype)
             loaded = self._shared.loaded
             check_labels(loaded.network, artifact)
             self._adapter = self._shared.add(artifact.path)
-            self._adopt(self._shared.network, tokenizing, artifact)
-        saved = _trained_whole(artifact.path)
+            self._use(self._shared.network, tokenizing, artifact)
+        saved = _fully_trained_modules(artifact.path)
         self.missing_weights = tuple(name for name in loaded.missing if name.split(".")[0] not in saved)
         return tokenizing
 
@@ -68,7 +68,7 @@ class LoraScorer(TorchScorer):
 
 
 class SharedBase:
-    """A base network in memory with the adapters that are loaded on it. It goes when its last scorer does."""
+    """A base model in memory and the adapters loaded on it. It is freed together with its last scorer."""
 
     _open: ClassVar[weakref.WeakValueDictionary[tuple[Path, str, torch.dtype], SharedBase]] = (
         weakref.WeakValueDictionary()
@@ -84,12 +84,13 @@ class SharedBase:
 
     @classmethod
     def of(cls, folder: Path, device: torch.device, dtype: torch.dtype) -> SharedBase:
+        """Return the base in memory, loading it if needed."""
         key = (folder.resolve(), str(device), dtype)
         with cls._opening:
-            found = cls._open.get(key)
-            if found is None:
-                found = cls._open[key] = cls(folder, device, dtype)
-            return found
+            shared = cls._open.get(key)
+            if shared is None:
+                shared = cls._open[key] = cls(folder, device, dtype)
+            return shared
 
     @property
     def network(self) -> Any:
@@ -97,37 +98,39 @@ class SharedBase:
 
     @property
     def adapters(self) -> int:
+        """The number of adapters on this base."""
         return len(self._adapters)
 
     def add(self, folder: Path) -> str:
-        """Load an adapter beside the others; returns its name on this base."""
+        """Load an adapter and return its name on this base."""
         with self.lock:
             name = next(self._names)
             if self._network is None:
                 self._network = add_adapter(self.loaded.network, folder, name)
             else:
-                self._add_beside(folder, name)
+                self._add_another(folder, name)
             self._adapters.add(name)
             return name
 
     def remove(self, name: str) -> None:
-        """Called with the lock held. The last adapter goes with the base."""
+        """Remove an adapter; the caller holds the lock. The last one is freed together with the base."""
         self._adapters.discard(name)
         if self._adapters:
-            self._network.set_adapter(next(iter(self._adapters)))  # peft may not be left with the deleted one active
+            self._network.set_adapter(next(iter(self._adapters)))  # peft must not delete the active adapter
             self._network.delete_adapter(name)
 
-    def _add_beside(self, folder: Path, name: str) -> None:
+    def _add_another(self, folder: Path, name: str) -> None:
         try:
             self._network.load_adapter(str(folder), adapter_name=name, is_trainable=False)
             self._network.eval()
         except Exception as error:
-            if name in self._network.peft_config:  # it got half way
+            if name in self._network.peft_config:  # loaded in part
                 self.remove(name)
             raise _unusable(folder, error) from error
 
 
 def add_adapter(network: Any, folder: Path, name: str) -> Any:
+    """Return the network with an adapter on it."""
     try:
         return PeftModel.from_pretrained(network, str(folder), adapter_name=name, is_trainable=False).eval()
     except Exception as error:  # peft raises ValueError, RuntimeError, KeyError, SafetensorError, …
@@ -136,13 +139,13 @@ def add_adapter(network: Any, folder: Path, name: str) -> Any:
 
 def _unusable(folder: Path, error: Exception) -> ArtifactError:
     reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-    return ArtifactError(f"{folder}: the adapter cannot be loaded on its base: {reason}")
+    return ArtifactError(f"{folder}: the adapter does not fit its base: {reason}")
 
 
 def _load_base(folder: Path, device: torch.device, dtype: torch.dtype) -> Loaded:
     return load_network(AutoModelForSequenceClassification, folder, device, dtype, num_labels=1)
 
 
-def _trained_whole(folder: Path) -> frozenset[str]:
-    """The modules that the adapter brings whole, such as the head."""
+def _fully_trained_modules(folder: Path) -> frozenset[str]:
+    """Return the modules that the adapter contains in full, such as the head."""
     return frozenset(read_json(folder / "adapter_config.json").get("modules_to_save") or ())
