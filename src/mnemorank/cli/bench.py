@@ -106,7 +106,7 @@ def _existing(text: str) -> Path:
 
     path = Path(text).expanduser()
     if not path.exists():
-        raise InputError("no such file or folder", field=str(path), code="not_found")
+        raise InputError("no such file or folder", location=str(path), code="not_found")
     return path
 
 
@@ -117,7 +117,7 @@ def _writable(text: str) -> Path:
     path = Path(text)
     if path.is_dir() or not path.absolute().parent.is_dir():
         problem = "it is a folder" if path.is_dir() else "its folder does not exist"
-        raise InputError(f"cannot write the file: {problem}", field=str(path))
+        raise InputError(f"cannot write the file: {problem}", location=str(path))
     return path
 
 
