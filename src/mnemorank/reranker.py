@@ -35,9 +35,9 @@ logger = logging.getLogger(__name__)
 class Reranker:
     """Ranks memories for a query.
 
-    >>> reranker = Reranker()
-    >>> for result in reranker.rerank("Where does Ruby work now?", memories, top_k=5):
-    ...     print(f"{result.relevance:.2f}", result.text)
+        reranker = Reranker()
+        for result in reranker.rerank("Where does Ruby work now?", memories, top_k=5):
+            print(f"{result.relevance:.2f}", result.text)
 
     Safe to share between threads and across forks. Pickles and copies by its constructor arguments.
 
