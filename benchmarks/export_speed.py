@@ -24,7 +24,7 @@ from tokenizers import Tokenizer
 from mnemorank._internal.arrays import Floats
 from mnemorank.artifact.resolve import load_artifact
 from mnemorank.cli.output import table
-from mnemorank.export.fusion import block_weights
+from mnemorank.export.blocks import quantize_in_blocks
 from mnemorank.export.graph import INPUTS, load_classifier, write_graph
 from mnemorank.export.parity import Feed, rank_correlation
 from mnemorank.export.quantize import int8_dynamic, int8_static
@@ -154,10 +154,10 @@ def main() -> None:
         plain_graph(arguments.model, graphs["plain"])
         write_graph(load_classifier(artifact), graphs["fp32"])
         write_graph(load_classifier(artifact), graphs["smooth"], calibration=pairs[:32])
-        write_graph(load_classifier(artifact), graphs["split"], one_node_attention=False)
+        write_graph(load_classifier(artifact), graphs["split"], fuse_projections=False)
         int8_dynamic(graphs["smooth"], graphs["dynamic"])
         int8_static(graphs["smooth"], graphs["static"], pairs[:32])
-        block_weights(graphs["split"], graphs["int4"])
+        quantize_in_blocks(graphs["split"], graphs["int4"])
         encoder = CrossEncoder(str(arguments.model), device="cpu")
         contestants: dict[str, Callable[[], Floats]] = {
             "sentence-transformers predict": lambda: np.asarray(

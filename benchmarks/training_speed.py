@@ -29,7 +29,7 @@ from sentence_transformers.cross_encoder.losses import BinaryCrossEntropyLoss
 from transformers import TrainerCallback
 
 from mnemorank.training.base_model import base_path
-from mnemorank.training.recipe_files import parse_recipe
+from mnemorank.training.recipe import parse_recipe
 from mnemorank.training.run import train
 
 LIST, BATCH = 5, 8
@@ -110,7 +110,7 @@ def ours(lists: list[dict], base: str, folder: Path, seed: int) -> Rate:
         }
     )
     marks: list[float] = []
-    train(recipe, folder / "out", report=lambda progress: marks.append(time.process_time()))
+    train(recipe, folder / "out", on_progress=lambda progress: marks.append(time.process_time()))
     return Rate.of(marks)
 
 

@@ -52,11 +52,11 @@ class Encoder:
     def __init__(self, folder: str) -> None:
         from transformers import AutoModel, AutoTokenizer
 
-        from mnemorank.training.base_model import positions_of
+        from mnemorank.training.base_model import max_positions
 
         self._tokenizer = AutoTokenizer.from_pretrained(folder)
         self._model = AutoModel.from_pretrained(folder).eval()
-        self._longest = min(LONGEST, positions_of(self._model.config) or LONGEST)
+        self._longest = min(LONGEST, max_positions(self._model.config) or LONGEST)
 
     def tokens(self, texts: set[str]) -> dict[str, Any]:
         """The tokens of each text as unit vectors, without those that frame it."""

@@ -6,6 +6,8 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+import onnx
 import pytest
 import torch
 from transformers import (
@@ -42,7 +44,7 @@ def save_tokenizer(folder: Path, inputs: Sequence[str] = ("input_ids", "token_ty
 
 
 def spread(model: torch.nn.Module) -> torch.nn.Module:
-    """Weights as far apart as trained ones, so that scores differ and mistakes show."""
+    """Add noise to the weights, so that scores differ as those of a trained model."""
     generator = torch.Generator().manual_seed(7)
     with torch.no_grad():
         for parameter in model.parameters():
@@ -79,7 +81,7 @@ def write_model(folder: Path, architecture: str = "bert", **changes: object) -> 
 
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A trained BERT folder with a manifest, as training leaves it."""
+    """A BERT folder with a manifest, as written by training."""
     from mnemorank.artifact.manifest import Calibration, Manifest, write_manifest
 
     folder = write_model(tmp_path_factory.mktemp("trained") / "model")
@@ -99,12 +101,29 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def dev_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Lists over the words that the tiny tokenizer knows."""
+    """Lists of words in the vocabulary of the tiny tokenizer."""
     path = tmp_path_factory.mktemp("dev") / "dev.jsonl"
     records = []
     for number in range(6):
-        own = WORDS[number * 5 : number * 5 + 8]
         candidates = [{"text": " ".join(WORDS[i * 3 : i * 3 + 4 + i]), "label": int(i == number)} for i in range(8)]
-        records.append({"query": " ".join(own[:4]), "candidates": candidates})
+        records.append({"query": " ".join(WORDS[number * 5 : number * 5 + 4]), "candidates": candidates})
     path.write_text("".join(json.dumps(record) + "\n" for record in records))
     return path
+
+
+def count_weights(path: Path) -> dict[int, int]:
+    """Return the number of weights in an ONNX file by their number of bits."""
+    graph = onnx.load(str(path)).graph
+    counts: dict[int, int] = {}
+    packed: set[str] = set()
+    for node in graph.node:
+        if node.op_type == "MatMulNBits":
+            attributes = {attribute.name: attribute.i for attribute in node.attribute}
+            packed.update(node.input[1:3])
+            counts[attributes["bits"]] = counts.get(attributes["bits"], 0) + attributes["K"] * attributes["N"]
+    widths = {onnx.TensorProto.FLOAT: 32, onnx.TensorProto.INT8: 8, onnx.TensorProto.UINT8: 8}
+    for tensor in graph.initializer:
+        if tensor.name not in packed and tensor.data_type in widths and len(tensor.dims) > 1:
+            bits = widths[tensor.data_type]
+            counts[bits] = counts.get(bits, 0) + int(np.prod(tensor.dims))
+    return counts

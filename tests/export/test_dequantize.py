@@ -10,8 +10,8 @@ from mnemorank.export.exporter import export
 
 
 @pytest.mark.parametrize(("quantize", "error"), [("none", 1e-6), ("int8", 0.03), ("int4", 0.15)])
-def test_the_weights_of_an_exported_model_come_back(trained, tmp_path, quantize, error):
-    """Every tensor but the last layer's key bias, which softmax drops and the export leaves out."""
+def test_the_weights_of_an_exported_model_are_restored(trained, tmp_path, quantize, error):
+    """All but the key bias of the last layer, which has no effect and is not exported."""
     from safetensors.numpy import load_file
 
     export(trained, tmp_path / "onnx", quantize=quantize)
@@ -25,13 +25,13 @@ def test_the_weights_of_an_exported_model_come_back(trained, tmp_path, quantize,
             assert distance <= error, name
 
 
-def test_what_was_trained_without_segment_ids_comes_back_without(trained, tmp_path):
+def test_a_model_trained_without_segment_ids_is_restored_without_them(trained, tmp_path):
     base = tmp_path / "base"
     shutil.copytree(trained, base)
     settings = json.loads((base / "tokenizer_config.json").read_text())
     (base / "tokenizer_config.json").write_text(json.dumps({**settings, "model_input_names": ["input_ids"]}))
     export(base, tmp_path / "onnx", quantize="none")
-    folder = dequantize(tmp_path / "onnx", tmp_path / "torch")  # it compares the scores of pairs with two segments
+    folder = dequantize(tmp_path / "onnx", tmp_path / "torch")  # checks scores of pairs with two segments
 
     from safetensors.numpy import load_file
 
@@ -39,21 +39,20 @@ def test_what_was_trained_without_segment_ids_comes_back_without(trained, tmp_pa
     assert np.array_equal(rows[0], rows[1])
 
 
-def test_a_model_that_is_no_bert_is_refused(tiny_onnx, tmp_path):
-    with pytest.raises(ArtifactError, match="from BERT models in ONNX only"):
+def test_other_architectures_are_rejected(tiny_onnx, tmp_path):
+    with pytest.raises(ArtifactError, match="BERT"):
         dequantize(_with_config(tiny_onnx, tmp_path / "a", model_type="gpt2"), tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
-def test_weights_that_do_not_score_like_the_graph_are_refused(trained, tmp_path):
-    """Swap two weights of the same shape in the graph's file: all shapes fit, the scores do not."""
+def test_weights_that_do_not_score_like_the_graph_are_rejected(trained, tmp_path):
+    """The reader takes weights in order of use: an additional product of no effect misleads it."""
     import onnx
     from onnx import numpy_helper
 
     export(trained, tmp_path / "onnx", quantize="none")
     path = tmp_path / "onnx" / "model.onnx"
     model = onnx.load(str(path))
-    # The reader takes weights in order of use; a graph that uses one more, of no effect, misleads it.
     extra = numpy_helper.from_array(np.eye(32, dtype=np.float32), "extra")
     model.graph.initializer.append(extra)
     first = next(node for node in model.graph.node if node.op_type == "Attention")

@@ -11,8 +11,7 @@ import torch
 
 from mnemorank.artifact.resolve import load_artifact
 from mnemorank.errors import ArtifactError
-from mnemorank.export.fusion import fuse
-from mnemorank.export.graph import INPUTS, bert_layers, load_classifier, write_graph
+from mnemorank.export.graph import INPUTS, bert_layers, fuse, load_classifier, write_graph
 from tests.export.conftest import save_tokenizer, write_model
 
 SHAPES = [(1, 1), (1, 7), (3, 40), (4, 96)]
@@ -46,11 +45,13 @@ def torch_logits(model: torch.nn.Module, feed: dict[str, np.ndarray]) -> np.ndar
         ("deberta", {}),
     ],
 )
-@pytest.mark.parametrize("one_node", [True, False])
-def test_graph_gives_the_models_scores_for_any_batch_and_length(tmp_path, architecture, changes, one_node):
+@pytest.mark.parametrize("fuse_projections", [True, False])
+def test_the_graph_gives_the_scores_of_the_model_for_any_batch_and_length(
+    tmp_path, architecture, changes, fuse_projections
+):
     artifact = load_artifact(write_model(tmp_path / "model", architecture, **changes))
     model, written = load_classifier(artifact), load_classifier(artifact)
-    write_graph(written, tmp_path / "graph.onnx", one_node_attention=one_node)
+    write_graph(written, tmp_path / "graph.onnx", fuse_projections=fuse_projections)
     if architecture == "deberta":
         fuse(tmp_path / "graph.onnx", model.config)
     session = ort.InferenceSession(str(tmp_path / "graph.onnx"))
@@ -63,7 +64,7 @@ def test_graph_gives_the_models_scores_for_any_batch_and_length(tmp_path, archit
 
 
 @pytest.mark.parametrize("names", [("input_ids", "attention_mask"), INPUTS])
-def test_segment_ids_count_only_where_the_tokenizer_states_them(tmp_path, names):
+def test_segment_ids_are_used_only_if_the_tokenizer_produces_them(tmp_path, names):
     folder = write_model(tmp_path / "model")
     save_tokenizer(folder, names)
     model, written = (load_classifier(load_artifact(folder)) for _ in range(2))
@@ -75,7 +76,7 @@ def test_segment_ids_count_only_where_the_tokenizer_states_them(tmp_path, names)
         np.testing.assert_allclose(logits, torch_logits(model, {name: feed[name] for name in names}), atol=1e-4)
 
 
-def test_smoothing_leaves_the_scores_as_they_are(trained, tmp_path):
+def test_smoothing_does_not_change_the_scores(trained, tmp_path):
     model, written = (load_classifier(load_artifact(trained)) for _ in range(2))
     feed = inputs(3, 40, model.config.vocab_size)
     write_graph(written, tmp_path / "graph.onnx", calibration=[feed])
@@ -85,7 +86,7 @@ def test_smoothing_leaves_the_scores_as_they_are(trained, tmp_path):
     np.testing.assert_allclose(logits, torch_logits(model, feed), atol=1e-4)
 
 
-def test_earlier_layers_are_fused_and_the_last_one_reads_a_single_row(trained, tmp_path):
+def test_the_last_layer_is_computed_for_the_first_token_only_and_the_others_are_fused(trained, tmp_path):
     write_graph(load_classifier(load_artifact(trained)), tmp_path / "graph.onnx")
     graph = onnx.load(str(tmp_path / "graph.onnx")).graph
     kinds = Counter(node.op_type for node in graph.node)
@@ -112,15 +113,15 @@ def test_padding_does_not_change_a_score(trained, tmp_path):
     np.testing.assert_allclose(alone, with_padding, atol=1e-5)
 
 
-def test_architectures_that_are_not_bert_are_told_apart(tmp_path):
+def test_bert_layers_are_recognized(tmp_path):
     deberta = load_classifier(load_artifact(write_model(tmp_path / "d", "deberta")))
     assert bert_layers(deberta) is None
     assert len(bert_layers(load_classifier(load_artifact(write_model(tmp_path / "b"))))) == 3
 
 
-def test_bad_folders_are_named(tmp_path: Path, trained: Path):
+def test_errors_name_the_folder(tmp_path: Path, trained: Path):
     three = write_model(tmp_path / "three", num_labels=3)
-    with pytest.raises(ArtifactError, match=r"three: has 3 labels"):
+    with pytest.raises(ArtifactError, match="three"):
         load_classifier(load_artifact(three))
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "config.json").write_text('{"model_type": "bert", "architectures": ["BertModel"]}')

@@ -13,23 +13,24 @@ from mnemorank.cli import main
 from mnemorank.data.bundled import bundled_dataset
 from mnemorank.data.formats import read_triplets
 from mnemorank.errors import InputError
-from mnemorank.export import fusion
+from mnemorank.export import blocks
+from mnemorank.export.blocks import pack, to_blocks
 from mnemorank.export.calibration_data import calibration_examples
 from mnemorank.export.exporter import export
-from mnemorank.export.fusion import bits_in
 from mnemorank.export.graph import load_classifier, write_graph
 from mnemorank.export.quantize import int8_dynamic, int8_static
-from mnemorank.export.weights import initializers, pack, to_blocks, to_int8
+from mnemorank.export.weights import initializers, to_int8
+from tests.export.conftest import count_weights
 from tests.export.test_graph import inputs
 from tests.training.conftest import write_causal
 
 
-def unpacked(packed: np.ndarray) -> np.ndarray:
+def unpack(packed: np.ndarray) -> np.ndarray:
     codes = np.stack([packed & 15, packed >> 4], axis=-1).reshape(*packed.shape[:-1], -1)
     return codes.astype(np.int16) - 8
 
 
-def test_int8_codes_are_within_half_a_step():
+def test_int8_codes_are_accurate_to_half_a_step():
     weight = np.random.default_rng(0).normal(size=(40, 24)).astype(np.float32)
     weight[3] = 0
     codes, scales = to_int8(weight, axis=1)
@@ -37,21 +38,21 @@ def test_int8_codes_are_within_half_a_step():
     assert np.all(np.abs(codes * scales - weight) <= scales / 2 + 1e-7)
 
 
-def test_int4_blocks_pack_and_unpack():
+def test_int4_blocks_can_be_packed_and_unpacked():
     weight = np.random.default_rng(0).normal(size=(6, 64)).astype(np.float32)
     codes, scales = to_blocks(weight, 4, 32)
     assert codes.shape == (6, 2, 32)
     assert codes.min() >= -8
     assert codes.max() <= 7
-    np.testing.assert_array_equal(unpacked(pack(codes, 4)), codes)
+    np.testing.assert_array_equal(unpack(pack(codes, 4)), codes)
     rounded = (codes * scales[..., None]).reshape(6, 64)
-    plain = np.abs(weight).reshape(6, 2, 32).max(-1, keepdims=True) / 7
-    straight = (np.clip(np.rint(weight.reshape(6, 2, 32) / plain), -8, 7) * plain).reshape(6, 64)
-    assert np.square(rounded - weight).sum() <= np.square(straight - weight).sum()
+    full_range = np.abs(weight).reshape(6, 2, 32).max(-1, keepdims=True) / 7
+    clipped_nothing = (np.clip(np.rint(weight.reshape(6, 2, 32) / full_range), -8, 7) * full_range).reshape(6, 64)
+    assert np.square(rounded - weight).sum() <= np.square(clipped_nothing - weight).sum()
 
 
 def write_qat(trained, folder, bits, heads=("classifier",)):
-    """Weights on a grid with the scales beside them, as quantization-aware training leaves them."""
+    """Write a model with the scales of its weights, as quantization-aware training does."""
     from transformers import AutoModelForSequenceClassification
 
     model = AutoModelForSequenceClassification.from_pretrained(trained, num_labels=1)
@@ -75,21 +76,21 @@ def stored_codes(path):
     return {name.removesuffix("_codes"): numpy_helper.to_array(t) for name, t in tensors.items() if "_codes" in name}
 
 
-def test_codes_of_training_are_what_the_file_holds(trained, tmp_path):
+def test_trained_int4_codes_are_written_unchanged(trained, tmp_path):
     model, codes = write_qat(trained, tmp_path / "qat", 4)
     result = export(tmp_path / "qat", tmp_path / "out", "int4")
     stored = stored_codes(tmp_path / "out" / "model.onnx")
     layer = "bert.encoder.layer.0"
     np.testing.assert_array_equal(
-        unpacked(stored[f"model.{layer}.intermediate.weight"]).reshape(64, 32), codes[f"{layer}.intermediate.dense"]
+        unpack(stored[f"model.{layer}.intermediate.weight"]).reshape(64, 32), codes[f"{layer}.intermediate.dense"]
     )
     joined = torch.cat([codes[f"{layer}.attention.self.{part}"] for part in ("query", "key", "value")])
-    np.testing.assert_array_equal(unpacked(stored[f"model.{layer}.projections.weight"]).reshape(96, 32), joined)
+    np.testing.assert_array_equal(unpack(stored[f"model.{layer}.projections.weight"]).reshape(96, 32), joined)
     np.testing.assert_array_equal(
-        unpacked(stored["model.bert.pooler.dense.weight"]).reshape(32, 32), codes["bert.pooler.dense"]
+        unpack(stored["model.bert.pooler.dense.weight"]).reshape(32, 32), codes["bert.pooler.dense"]
     )
-    assert bits_in(tmp_path / "out" / "model.onnx")[4] >= 2 * 8192
-    # Keys and values of the last layer, which are absorbed into the query's row, have the trained numbers as well.
+    assert count_weights(tmp_path / "out" / "model.onnx")[4] >= 2 * 8192
+    # Keys and values of the last layer, which are not products of their own, have the trained values too.
     watched = onnx.load(str(tmp_path / "out" / "model.onnx"))
     last = "bert.encoder.layer.2"
     for part in ("key", "value"):
@@ -104,26 +105,27 @@ def test_codes_of_training_are_what_the_file_holds(trained, tmp_path):
     )
     assert result.manifest.quantization == "int4-weights"
     assert result.parity.note is None
-    # What is left is the rounding of activations alone.
+    # Only activations are rounded.
     assert result.parity.rank_correlation > 0.98
 
 
-def test_codes_of_training_are_kept_in_graphs_that_the_tracer_wrote(tmp_path, monkeypatch):
-    """It transposes weights and gives them numbers for names; the products still bear their layers' names."""
+def test_trained_codes_are_written_unchanged_for_traced_graphs(tmp_path, monkeypatch):
+    """The tracer transposes and renames weights, but products still have the names of their layers."""
     _, codes = write_qat(write_causal(tmp_path / "qwen3"), tmp_path / "qat", 4, heads=("score",))
     result = export(tmp_path / "qat", tmp_path / "out", "int4")
     graph = onnx.load(str(tmp_path / "out" / "model.onnx")).graph
     (product,) = (node for node in graph.node if node.name.endswith("layers.1/mlp/up_proj/MatMul"))
     packed = numpy_helper.to_array(initializers(graph)[product.input[1]])
-    np.testing.assert_array_equal(unpacked(packed).reshape(64, 32), codes["model.layers.1.mlp.up_proj"])
+    np.testing.assert_array_equal(unpack(packed).reshape(64, 32), codes["model.layers.1.mlp.up_proj"])
     assert result.parity.note is None
 
-    monkeypatch.setattr(fusion, "trained_layers", lambda *_: [])
-    lost = export(tmp_path / "qat", tmp_path / "out", "int4").parity.note
-    assert lost == "14 trained layers were not found in the graph and rounded anew, such as " + min(codes)
+    monkeypatch.setattr(blocks, "_trained_layers", lambda *_: [])
+    note = export(tmp_path / "qat", tmp_path / "out", "int4").parity.note
+    assert "14 layers" in note
+    assert min(codes) in note
 
 
-def test_int8_codes_of_training_are_kept_by_int8_and_refused_by_int4(trained, tmp_path):
+def test_trained_int8_codes_are_kept_by_int8_and_rejected_by_int4(trained, tmp_path):
     _, codes = write_qat(trained, tmp_path / "qat", 8)
     result = export(tmp_path / "qat", tmp_path / "out", "int8")
     layer = "bert.encoder.layer.0"
@@ -132,16 +134,17 @@ def test_int8_codes_of_training_are_kept_by_int8_and_refused_by_int4(trained, tm
     assert result.manifest.quantization == "int8-weights"
     assert result.parity.note is None
     assert result.parity.rank_correlation > 0.98
-    with pytest.raises(InputError, match=r"holds INT8 weights; INT4 would undo what was trained; int8 keeps it"):
+    with pytest.raises(InputError, match="int8") as caught:
         export(tmp_path / "qat", tmp_path / "out", "int4")
+    assert caught.value.field == "quantize"
 
 
-def test_codes_of_training_that_are_not_kept_are_told(trained, tmp_path, capsys):
+def test_a_note_says_that_trained_codes_are_rounded_again(trained, tmp_path, capsys):
     write_qat(trained, tmp_path / "qat", 4)
     assert main(["export", str(tmp_path / "qat"), str(tmp_path / "out"), "--quantize", "int8"]) == 0
-    told = "trained for INT4 weights in blocks, rounded anew here; --quantize int4 keeps them"
-    assert told in capsys.readouterr().out
-    assert load_artifact(tmp_path / "out").manifest.evaluation["parity"]["note"] == told
+    note = load_artifact(tmp_path / "out").manifest.evaluation["parity"]["note"]
+    assert "--quantize int4" in note
+    assert note in capsys.readouterr().out
 
 
 @pytest.fixture
@@ -150,7 +153,7 @@ def graph(trained, tmp_path):
     return tmp_path / "fp32.onnx"
 
 
-def test_only_what_every_token_passes_gets_integer_products(graph, tmp_path):
+def test_only_products_over_all_tokens_are_quantized_dynamically(graph, tmp_path):
     int8_dynamic(graph, tmp_path / "int8.onnx")
     nodes = onnx.load(str(tmp_path / "int8.onnx")).graph.node
     assert sum(node.op_type == "QAttention" for node in nodes) == 2
@@ -159,7 +162,7 @@ def test_only_what_every_token_passes_gets_integer_products(graph, tmp_path):
     assert not any("layer.2" in name or "classifier" in name for name in integer)
 
 
-def test_static_ranges_come_from_calibration_and_serve_any_batch(graph, tmp_path):
+def test_static_ranges_do_not_depend_on_the_batch(graph, tmp_path):
     feeds = [inputs(1, length, 60) for length in (9, 20, 33)]
     int8_static(graph, tmp_path / "static.onnx", feeds)
     kinds = [node.op_type for node in onnx.load(str(tmp_path / "static.onnx")).graph.node]
@@ -176,7 +179,7 @@ def test_static_ranges_come_from_calibration_and_serve_any_batch(graph, tmp_path
     assert np.abs(expected - got).max() < 0.2
 
 
-def test_ranges_are_told_by_short_and_long_texts_that_train():
+def test_bundled_calibration_texts_are_short_and_long_training_texts():
     memories = [memory.text for example in calibration_examples() for memory in example.memories]
     assert len(memories) > 200
     lengths = np.array([len(text) for text in memories])
@@ -185,6 +188,7 @@ def test_ranges_are_told_by_short_and_long_texts_that_train():
     assert {example.memories[0].text for example in calibration_examples()} <= trained
 
 
-def test_static_needs_calibration(graph, tmp_path):
-    with pytest.raises(InputError, match="calibration"):
+def test_static_quantization_needs_calibration_data(graph, tmp_path):
+    with pytest.raises(InputError) as caught:
         int8_static(graph, tmp_path / "static.onnx", [])
+    assert (caught.value.field, caught.value.code) == ("calibration", "missing")

@@ -11,7 +11,7 @@ from mnemorank.artifact.manifest import Calibration, Manifest, PipelineWeights, 
 from mnemorank.learning.settings import Training
 from mnemorank.learning.versions import Version
 from mnemorank.learning.worker import recipe_changes, run_like
-from mnemorank.training.recipe_files import load_recipe
+from mnemorank.training.recipe import load_recipe
 
 
 def sources(tiny_onnx, tmp_path, settings: Training, examples: int):

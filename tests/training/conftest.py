@@ -1,4 +1,4 @@
-"""Tiny models of the real architectures and small data with something to learn."""
+"""Tiny models of the real architectures, and small data with something to learn."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ torch.set_num_threads(1)
 
 
 def write_bert(folder: Path) -> Path:
-    """An encoder without a head, as all-MiniLM is."""
+    """Write an encoder without a head, such as all-MiniLM."""
     folder.mkdir(parents=True)
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=build_tokenizer(),
@@ -45,7 +45,7 @@ def write_bert(folder: Path) -> Path:
 
 
 def write_causal(folder: Path) -> Path:
-    """A Qwen3 language model whose tokenizer knows yes and no; without a padding token, as some are."""
+    """Write a Qwen3 language model whose tokenizer has the tokens yes and no, but no padding token."""
     folder.mkdir(parents=True)
     special = ["<|im_start|>", "<|im_end|>", "<|endoftext|>"]
     letters = [chr(code) for code in range(33, 127)]
@@ -77,7 +77,7 @@ def write_causal(folder: Path) -> Path:
 
 
 def make_lists(count: int, seed: int, candidates: int = 5) -> list[dict]:
-    """Of the memories about a topic, the relevant one says what holds now."""
+    """Return lists of memories about a topic, of which the relevant one says what is true now."""
     rng = random.Random(seed)
     lists = []
     for number in range(count):
@@ -133,7 +133,7 @@ def tables(tiny_bert: Path, train_lists: Path, dev_lists: Path) -> dict:
 
 
 def base_tables(tiny_bert: Path, train_lists: Path, dev_lists: Path) -> dict:
-    """A recipe that runs in a second; tests change what they are about."""
+    """Return a recipe that runs in a second, for tests to change."""
     return {
         "name": "tiny",
         "model": {"base": str(tiny_bert), "format": "plain", "max_length": 64},

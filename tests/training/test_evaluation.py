@@ -1,4 +1,4 @@
-"""What calibration is fitted on."""
+"""Calibration on the dev data."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from mnemorank._internal.arrays import sigmoid
 from mnemorank.data.examples import Candidate, Example
 from mnemorank.memory.memory import Memory
-from mnemorank.training.evaluation import calibrate, measure_bm25
+from mnemorank.training.evaluation import calibrate, evaluate_bm25
 
 
 def graded(number: int) -> Example:
@@ -16,11 +16,11 @@ def graded(number: int) -> Example:
     return Example(str(number), f"cat number {number}", candidates, relevant_from=0.5)
 
 
-def test_relevance_is_calibrated_to_what_counts_as_relevant():
-    """Pairs graded .2 are "on topic, no answer": however many there are, none of them is relevant."""
-    measured = measure_bm25([graded(number) for number in range(50)])
-    assert measured.labels.tolist() == [1.0, 0.0, 0.0, 0.0, 0.0] * 50
-    fitted = calibrate(measured)
-    right, wrong = sigmoid(fitted.scale * np.array([measured.logits[0], measured.logits[1]]) + fitted.bias)
-    assert right > 0.95
-    assert wrong == pytest.approx(0.0, abs=0.02)
+def test_calibration_is_fitted_to_binary_relevance():
+    """A label of .2 means "on topic, no answer", not "relevant in one of five cases"."""
+    evaluation = evaluate_bm25([graded(number) for number in range(50)])
+    assert evaluation.relevant.tolist() == [1.0, 0.0, 0.0, 0.0, 0.0] * 50
+    fitted = calibrate(evaluation)
+    positive, negative = sigmoid(fitted.scale * np.array([evaluation.logits[0], evaluation.logits[1]]) + fitted.bias)
+    assert positive > 0.95
+    assert negative == pytest.approx(0.0, abs=0.02)

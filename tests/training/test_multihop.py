@@ -1,4 +1,4 @@
-"""R4's recipe: feature tokens of their own, trained, and not leaned on."""
+"""The `multihop` recipe: feature tokens are trained, but the model does not rely on them alone."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mnemorank import Memory, Model
 from mnemorank.artifact.hop_features import HOPS, ROLES, HopFeatures
 from mnemorank.artifact.templates import templates
 from mnemorank.data.formats import read_lists
-from mnemorank.training.recipe_files import find_recipe, parse_recipe
+from mnemorank.training.recipe import find_recipe, parse_recipe
 from mnemorank.training.run import train
 from tests.training.conftest import TOPICS, write_jsonl
 
@@ -23,9 +23,9 @@ TOKENS = tomllib.loads(find_recipe("multihop").read_text())["model"]["special_to
 
 
 def lists(count, seed):
-    """Features betray the answer (only the relevant text is causal), and so does a word: `now`."""
+    """Both the features (only the relevant text is causal) and a word (`now`) give the answer away."""
     rng = random.Random(seed)
-    found = []
+    records = []
     for number in range(count):
         labels = [1, 0, 0, 0]
         rng.shuffle(labels)
@@ -33,11 +33,13 @@ def lists(count, seed):
             {"text": f"{rng.choice(TOPICS)} trip {'because now' if label else 'before that'}", "label": label}
             for label in labels
         ]
-        found.append({"id": f"{seed}-{number}", "query": f"what of the {rng.choice(TOPICS)}", "candidates": candidates})
-    return found
+        records.append(
+            {"id": f"{seed}-{number}", "query": f"what about the {rng.choice(TOPICS)}", "candidates": candidates}
+        )
+    return records
 
 
-def test_every_feature_is_one_token_and_the_recipe_names_them_all(tiny_bert):
+def test_every_feature_is_one_token_of_the_recipe(tiny_bert):
     tokenizer = AutoTokenizer.from_pretrained(tiny_bert)
     tokenizer.add_tokens(TOKENS, special_tokens=True)
     for hop in HOPS:
@@ -74,45 +76,45 @@ def multihop(tmp_path_factory, tiny_bert):
             },
         ],
     }
-    outcome = train(parse_recipe(tables), folder / "out")
-    return outcome, folder / "dev.jsonl"
+    result = train(parse_recipe(tables), folder / "out")
+    return result, folder / "dev.jsonl"
 
 
-def test_it_learns_the_text_and_not_only_the_tokens(multihop, monkeypatch):
-    """With the features of all texts made alike, the ranking holds."""
-    outcome, dev = multihop
-    assert outcome.results.to_dict()["hit@1"]["trained"][0] > 0.9
+def test_the_model_reads_the_text_and_not_only_the_features(multihop, monkeypatch):
+    """The ranking holds when all texts get the same features."""
+    result, dev = multihop
+    assert result.results.to_dict()["hit@1"]["trained"][0] > 0.9
 
     import mnemorank.artifact.templates
 
-    model = Model.load(outcome.output, probe=False)
+    model = Model.load(result.output, probe=False)
     monkeypatch.setattr(mnemorank.artifact.templates, "feature_prefix", lambda query, text: "[HOP:1] [ROLE:Main_Claim]")
     assert "[CAUSAL]" not in templates["features"].render("q", "because", "").text
     tops = [float(np.array(e.labels)[np.argmax(model.score(e.query, e.memories).raw)]) for e in read_lists(dev)]
     assert np.mean(tops) > 0.9
 
 
-def test_the_new_tokens_were_trained(multihop, tiny_bert):
-    outcome, _ = multihop
-    tokenizer = AutoTokenizer.from_pretrained(outcome.output)
+def test_the_new_tokens_are_trained(multihop, tiny_bert):
+    result, _ = multihop
+    tokenizer = AutoTokenizer.from_pretrained(result.output)
     old = AutoTokenizer.from_pretrained(tiny_bert)
     before = load_file(tiny_bert / "model.safetensors")["embeddings.word_embeddings.weight"]
-    after = load_file(outcome.output / "model.safetensors")["bert.embeddings.word_embeddings.weight"]
+    after = load_file(result.output / "model.safetensors")["bert.embeddings.word_embeddings.weight"]
 
     assert len(after) == len(before) + len(TOKENS)
     start = before[old("[CAUSAL]", add_special_tokens=False)["input_ids"]].mean(dim=0)
     assert not torch.allclose(after[tokenizer.convert_tokens_to_ids("[CAUSAL]")], start, atol=1e-4)
 
 
-def test_r4s_snippet_on_the_feature_string_gives_our_scores(multihop):
-    outcome, _ = multihop
-    model = AutoModelForSequenceClassification.from_pretrained(outcome.output).eval()
-    tokenizer = AutoTokenizer.from_pretrained(outcome.output)
+def test_the_snippet_of_multi_hop_rag_reranker_gives_the_same_scores(multihop):
+    result, _ = multihop
+    model = AutoModelForSequenceClassification.from_pretrained(result.output).eval()
+    tokenizer = AutoTokenizer.from_pretrained(result.output)
     texts = ["cat trip because now", "Zenith trip before that"]
-    query = "what of the cat"
-    ours = Model.load(outcome.output, probe=False).score(query, [Memory(text) for text in texts]).raw
+    query = "what about the cat"
+    ours = Model.load(result.output, probe=False).score(query, [Memory(text) for text in texts]).raw
     for text, expected in zip(texts, ours, strict=True):
         string = templates["features"].render(query, text, "").text
         with torch.no_grad():
-            found = torch.sigmoid(model(**tokenizer(string, return_tensors="pt")).logits[0, 0]).item()
-        assert found == pytest.approx(1 / (1 + np.exp(-expected)), abs=1e-5)
+            score = torch.sigmoid(model(**tokenizer(string, return_tensors="pt")).logits[0, 0]).item()
+        assert score == pytest.approx(1 / (1 + np.exp(-expected)), abs=1e-5)

@@ -1,26 +1,52 @@
-"""Write files so that a crash leaves either the old or the new content, never part of it."""
+"""Write files so that a crash leaves either the old or the new content, never half of it."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 
 def write_atomic(path: Path, content: str | bytes) -> None:
     """Replace the content of a file; readers see either all of the old or all of the new content."""
+    with atomic_path(path) as partial:
+        partial.write_bytes(content.encode("utf-8") if isinstance(content, str) else content)
+
+
+@contextmanager
+def atomic_path(path: Path) -> Iterator[Path]:
+    """Yield a path to write to, which replaces `path` when the block succeeds and is deleted when it fails."""
     partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
-    data = content.encode("utf-8") if isinstance(content, str) else content
     try:
-        with partial.open("wb") as stream:
-            stream.write(data)
-            stream.flush()
-            os.fsync(stream.fileno())
+        yield partial
+        _sync(partial)
         os.replace(partial, path)
     finally:
         partial.unlink(missing_ok=True)
+    sync_folder(path.parent)
+
+
+@contextmanager
+def atomic_folder(path: Path) -> Iterator[Path]:
+    """Yield a new folder that replaces `path` when the block succeeds and is deleted when it fails."""
+    partial = path.with_name(f"{path.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    try:
+        partial.mkdir(parents=True)
+        yield partial
+        for file in partial.rglob("*"):
+            if file.is_file():
+                _sync(file)
+        if path.exists():
+            shutil.rmtree(path)
+        partial.rename(path)
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
     sync_folder(path.parent)
 
 
@@ -35,9 +61,12 @@ def append_json_line(path: Path, record: Mapping[str, Any]) -> None:
 
 def sync_folder(folder: Path) -> None:
     """Wait until the directory entries of a folder are on disk; Windows neither has nor needs this."""
-    if os.name == "nt":
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
+    if os.name != "nt":
+        _sync(folder)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY if os.name != "nt" else os.O_RDWR)
     try:
         os.fsync(descriptor)
     finally:

@@ -40,17 +40,18 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise InputError(f"could not be read as TOML: {error}", field=str(path)) from None
 
 
-def validate_config(model: type[Model], table: object, source: str) -> Model:
+def validate_config(model: type[Model], table: object, source: str, path: str = "") -> Model:
     """Build a model from a table; the first error is an `InputError` whose field is `SOURCE: KEY.PATH`.
 
     :param source: where the table comes from, usually a file name.
+    :param path: the key path of the table in its source, such as `loss.0.options`.
     """
     # Validated as JSON: types are strict, but a list may become a tuple and a string a path.
     text = json.dumps(table, default=str)
     try:
         return model.model_validate_json(text)
     except ValidationError as error:
-        raise _input_error(error.errors(include_url=False)[0], model, source) from None
+        raise _input_error(error.errors(include_url=False)[0], model, source, path) from None
 
 
 def expand_variables(value: Any, source: str, path: str = "") -> Any:
@@ -138,7 +139,7 @@ _EXPECTED = {
 _BOUNDS = ("greater_than", "greater_than_equal", "less_than", "less_than_equal")
 
 
-def _input_error(error: Any, model: Any, source: str) -> InputError:
+def _input_error(error: Any, model: Any, source: str, path: str) -> InputError:
     """Translate an error of pydantic."""
     kind, location, given = error["type"], [str(part) for part in error["loc"]], error["input"]
     code = "invalid"
@@ -162,7 +163,8 @@ def _input_error(error: Any, model: Any, source: str) -> InputError:
         message = f"expected {_EXPECTED[kind]}, got {given!r:.60}"
     else:
         message = error["msg"]
-    return InputError(message, field=": ".join(filter(None, (source, ".".join(location)))), code=code)
+    key = ".".join([path, *location] if path else location)
+    return InputError(message, field=f"{source}: {key}" if key else source, code=code)
 
 
 def _range(model: Any, key: str) -> str:

@@ -1,4 +1,4 @@
-"""`mnemorank train`: a recipe in, a model folder out."""
+"""`mnemorank train`: train a model from a recipe."""
 
 from __future__ import annotations
 
@@ -7,101 +7,146 @@ import shlex
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 from mnemorank.cli.output import table
 from mnemorank.errors import MissingExtraError
 
 if TYPE_CHECKING:
-    from mnemorank.training.evaluation import Results
+    from mnemorank.training.evaluation import DevResults
     from mnemorank.training.progress import Progress
 
-HELP = "train a model as a recipe says"
+HELP = "train a model from a recipe"
 EXAMPLE = "mnemorank train hindsight --set model.base=/models/minilm --set train.epochs=3 --output models/mine"
 
-
-_SECONDS_A_LINE = 60
+_SECONDS_PER_LINE = 60
+_INTERRUPTED = 130  # the exit code of a process ended by SIGINT
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("recipe", metavar="RECIPE", help="a TOML file, or the name of a recipe that comes along")
+    parser.add_argument("recipe", metavar="RECIPE", help="a TOML file, or the name of a bundled recipe")
     parser.add_argument(
         "--set",
-        dest="changes",
+        dest="overrides",
         metavar="key=value",
         action="append",
         default=[],
-        help="change the recipe, such as train.epochs=3 or data.0.path=mine.jsonl, or leave a key out: data.0.split=; "
-        "may be repeated",
+        help="override a key of the recipe, such as train.epochs=3 or data.0.path=mine.jsonl, or remove it, as in "
+        "data.0.split=; may be repeated",
     )
     parser.add_argument("--output", metavar="DIR", type=Path, help="the model folder (default: models/NAME)")
-    parser.add_argument("--resume", action="store_true", help="go on with a run that was broken off")
+    parser.add_argument("--resume", action="store_true", help="resume an interrupted run")
 
 
 def run(arguments: argparse.Namespace) -> int | None:
-    from mnemorank.training.recipe_files import load_recipe
-
-    recipe = load_recipe(arguments.recipe, arguments.changes)
-    output = arguments.output or Path("models") / recipe.name
-    shows_bar = sys.stderr.isatty()
-    if shows_bar:
-        _say_on_bar("loading torch")
+    display = _TerminalDisplay() if sys.stderr.isatty() else _LogDisplay()
     try:
-        from mnemorank.training.quiet import quiet
-
-        with quiet():
-            from mnemorank.training.progress import InterruptedTrainingError
-            from mnemorank.training.run import train
-    except ImportError as error:
-        _clear(shows_bar)
-        raise MissingExtraError(f"training needs `pip install 'mnemorank[train]'` ({error})") from error
-    try:
-        report = _bar if shows_bar else _Lines()
-        outcome = train(
-            recipe, output, resume=arguments.resume, report=report, say=_say_on_bar if shows_bar else _say_line
-        )
-    except InterruptedTrainingError as error:
-        _clear(shows_bar)
-        print(f"mnemorank: {error}; go on with: {resume_command(arguments, output)}", file=sys.stderr)
-        return 130
+        return _train(arguments, display)
     finally:
-        _clear(shows_bar)
-    print(f"{recipe.name}: {output}")
-    if outcome.results is not None:
-        print(_table(outcome.results))
-    return None
+        display.close()
 
 
 def resume_command(arguments: argparse.Namespace, output: Path) -> str:
-    """The command line that goes on with this run."""
-    changes = [part for change in arguments.changes for part in ("--set", change)]
-    return shlex.join(["mnemorank", "train", arguments.recipe, *changes, "--output", str(output), "--resume"])
+    """Return the command line that resumes this run."""
+    overrides = [part for override in arguments.overrides for part in ("--set", override)]
+    return shlex.join(["mnemorank", "train", arguments.recipe, *overrides, "--output", str(output), "--resume"])
 
 
-def _bar(progress: Progress) -> None:
-    filled = round(24 * progress.step / progress.steps)
-    dev = "" if progress.dev is None else f"  dev {progress.dev:.4f}"
-    name = f"{progress.stage} {progress.number}/{progress.stages}" if progress.stages > 1 else progress.stage
-    print(
-        f"\r\033[K{name} {'━' * filled}{'╌' * (24 - filled)} {progress.step}/{progress.steps}  loss {progress.loss:.4f}"
-        f"{dev}  {_duration(progress.seconds_left)} left{'  measuring' if progress.measures_next else ''}",
-        end="",
-        file=sys.stderr,
-        flush=True,
-    )
+def _train(arguments: argparse.Namespace, display: _Display) -> int | None:
+    try:
+        from mnemorank.training.recipe import load_recipe
+
+        recipe = load_recipe(arguments.recipe, arguments.overrides)
+        if isinstance(display, _TerminalDisplay):
+            display.show_message("loading torch")
+        from mnemorank._internal.quiet import quiet_libraries
+
+        with quiet_libraries():
+            from mnemorank.training.progress import InterruptedTrainingError
+            from mnemorank.training.run import train
+    except ImportError as error:
+        raise MissingExtraError(f"training needs `pip install 'mnemorank[train]'` ({error})") from error
+    output = arguments.output or Path("models") / recipe.name
+    try:
+        result = train(
+            recipe,
+            output,
+            resume=arguments.resume,
+            on_progress=display.show_progress,
+            on_message=display.show_message,
+        )
+    except InterruptedTrainingError as error:
+        display.close()
+        print(f"{error}; resume with: {resume_command(arguments, output)}", file=sys.stderr)
+        return _INTERRUPTED
+    display.close()
+    print(f"{recipe.name}: {output}")
+    if result.results is not None:
+        print(results_table(result.results))
+    return None
 
 
-class _Lines:
-    """Where nobody watches: a line a measurement, and one a minute for the log."""
+class _Display(Protocol):
+    def show_message(self, text: str) -> None: ...
+
+    def show_progress(self, progress: Progress) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class _TerminalDisplay:
+    """A progress bar per stage, with messages above it."""
 
     def __init__(self) -> None:
-        self._told = time.monotonic()
+        self._bar: Any = None
+        self._stage_number = 0
 
-    def __call__(self, progress: Progress) -> None:
-        if not progress.is_measurement and time.monotonic() - self._told < _SECONDS_A_LINE:
+    def show_message(self, text: str) -> None:
+        if self._bar is not None:
+            self._bar.clear()
+        print(text, file=sys.stderr, flush=True)
+
+    def show_progress(self, progress: Progress) -> None:
+        if progress.stage_number != self._stage_number:
+            self._start_stage(progress)
+        dev = "" if progress.dev is None else f", dev {progress.dev:.4f}"
+        state = "evaluating" if progress.evaluates_next else f"{_duration(progress.seconds_left)} left"
+        self._bar.set_postfix_str(f"loss {progress.loss:.4f}{dev}, {state}", refresh=False)
+        self._bar.n = progress.step
+        self._bar.refresh()
+
+    def close(self) -> None:
+        if self._bar is not None:
+            self._bar.close()
+            self._bar = None
+
+    def _start_stage(self, progress: Progress) -> None:
+        from tqdm import tqdm
+
+        self.close()
+        self._stage_number = progress.stage_number
+        count = f" {progress.stage_number}/{progress.stage_count}" if progress.stage_count > 1 else ""
+        # tqdm's own estimate does not know about evaluations.
+        layout = "{desc} {bar} {n_fmt}/{total_fmt}{postfix}"
+        self._bar = tqdm(
+            total=progress.steps, desc=progress.stage + count, bar_format=layout, leave=False, file=sys.stderr
+        )
+
+
+class _LogDisplay:
+    """A line for each evaluation, and one per minute in between, for logs."""
+
+    def __init__(self) -> None:
+        self._last_line = time.monotonic()
+
+    def show_message(self, text: str) -> None:
+        print(text, file=sys.stderr, flush=True)
+
+    def show_progress(self, progress: Progress) -> None:
+        if not progress.is_evaluation and time.monotonic() - self._last_line < _SECONDS_PER_LINE:
             return
-        self._told = time.monotonic()
-        dev = f" dev {progress.dev:.4f}" if progress.is_measurement else ""
+        self._last_line = time.monotonic()
+        dev = f" dev {progress.dev:.4f}" if progress.is_evaluation else ""
         print(
             f"{progress.stage} step {progress.step}/{progress.steps} loss {progress.loss:.4f}{dev}, "
             f"{_duration(progress.seconds_left)} left",
@@ -109,18 +154,8 @@ class _Lines:
             flush=True,
         )
 
-
-def _say_on_bar(text: str) -> None:
-    print(f"\r\033[K{text} …", end="", file=sys.stderr, flush=True)
-
-
-def _say_line(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
-
-
-def _clear(shows_bar: bool) -> None:
-    if shows_bar:
-        print("\r\033[K", end="", file=sys.stderr, flush=True)
+    def close(self) -> None:
+        pass
 
 
 def _duration(seconds: float) -> str:
@@ -128,12 +163,13 @@ def _duration(seconds: float) -> str:
     return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"
 
 
-def _table(results: Results) -> str:
-    from mnemorank.training.evaluation import SHOWN, format_interval
+def results_table(results: DevResults) -> str:
+    """Return the metrics of BM25, base and trained model as a table."""
+    from mnemorank.training.evaluation import REPORTED_METRICS, format_interval
 
     rows = []
-    for name in SHOWN:
-        lexical, base, trained, gain = results.row(name)
-        rows.append([name, *map(format_interval, (lexical, base, trained, gain.difference)), f"{gain.p:.3f}"])
-    caution = f"{results.caution}\n" if results.caution else ""
-    return f"{results.queries} dev questions\n{caution}" + table(rows, ["", "BM25", "base", "trained", "gain", "p"])
+    for metric in REPORTED_METRICS:
+        bm25, base, trained, gain = results.row(metric)
+        rows.append([metric, *map(format_interval, (bm25, base, trained, gain.difference)), f"{gain.p:.3f}"])
+    warning = f"{results.leak_warning}\n" if results.leak_warning else ""
+    return f"{results.queries} dev queries\n{warning}" + table(rows, ["", "BM25", "base", "trained", "gain", "p"])

@@ -1,4 +1,4 @@
-"""Pairs to compare graphs on, and to find their ranges by, where no data of one's own is given."""
+"""Built-in pairs for comparing graphs and for calibrating activation ranges when the caller has no data."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from mnemorank.data.examples import Candidate, Example
 from mnemorank.data.formats import read_triplets
 from mnemorank.memory.memory import Memory
 
-# Of our dated training triplets one in so many tells ranges; so many texts make a long one.
-_EVERY, _JOINED = 100, 8
-_QUESTIONS = (
+_TRIPLET_STEP = 100  # every hundredth of the dated training triplets is used
+_JOINED_TEXTS = 8  # the number of texts that make a long one
+_QUERIES = (
     "Where does Ruby work now?",
     "What database does the billing service use?",
     "When did we visit the lighthouse?",
@@ -62,17 +62,19 @@ _MEMORIES: tuple[dict[str, str], ...] = (
 
 
 def sample_examples() -> list[Example]:
-    """Every question with every memory. They have no labels: they compare scores, not quality."""
+    """Return every query with every memory, unlabeled: they serve to compare scores, not quality."""
     candidates = tuple(Candidate(Memory.of(record), 0.0) for record in _MEMORIES)
-    return [Example(str(i), question, candidates, source="sample") for i, question in enumerate(_QUESTIONS)]
+    return [Example(str(i), query, candidates, source="sample") for i, query in enumerate(_QUERIES)]
 
 
 def calibration_examples() -> Iterator[Example]:
-    """Real questions with their memories, and with several of them as one long text: ranges taken from a few short
-    texts are too narrow for others."""
-    drawn = list(read_triplets(bundled_dataset("dated", "train")))[::_EVERY]
-    for i, triplet in enumerate(drawn):
-        texts = [each.positive.text for each in drawn[i : i + _JOINED]]
+    """Yield real queries with their memories, and with several memories joined into a long text.
+
+    Ranges calibrated on short texts alone are too narrow for long ones.
+    """
+    triplets = list(read_triplets(bundled_dataset("dated", "train")))[::_TRIPLET_STEP]
+    for i, triplet in enumerate(triplets):
+        texts = [each.positive.text for each in triplets[i : i + _JOINED_TEXTS]]
         long = replace(triplet.positive, text=" ".join(texts))
         memories = (triplet.positive, triplet.negative, long)
         yield Example(str(i), triplet.query, tuple(Candidate(memory, 0.0) for memory in memories), source="dated")

@@ -1,4 +1,4 @@
-"""Export: from the folder that training wrote to a small ONNX artifact, with a check that it is as good."""
+"""Export a trained model as a small ONNX model, and check that its quality holds."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from mnemorank.artifact.manifest import MANIFEST, Manifest, write_manifest
 from mnemorank.artifact.resolve import Artifact, load_artifact
 from mnemorank.data.examples import Example
-from mnemorank.errors import InputError, MissingExtraError
+from mnemorank.errors import ConflictError, InputError, MissingExtraError
 from mnemorank.evaluation.metrics import Judgments
 
 try:
@@ -21,27 +21,26 @@ try:
 except ImportError as error:
     raise MissingExtraError(f"export needs `pip install 'mnemorank[train]'` ({error})") from error
 
+from mnemorank.export.blocks import quantize_in_blocks
 from mnemorank.export.calibration_data import calibration_examples, sample_examples
-from mnemorank.export.fusion import block_weights, fuse
-from mnemorank.export.graph import Feed, bert_layers, load_classifier, tokenizer_folders, write_graph
-from mnemorank.export.parity import MEASURE, Parity, ParityError, compare, feeds, torch_scores
+from mnemorank.export.graph import Feed, bert_layers, fuse, load_classifier, tokenizer_folders, write_graph
+from mnemorank.export.parity import METRIC, Parity, ParityError, compare_graphs, make_feeds, torch_scores
 from mnemorank.export.quantize import int8_dynamic, int8_static
-from mnemorank.export.weights import Grid
 from mnemorank.scorers.encoding import InputWriter
 from mnemorank.scorers.torch.loading import load_tokenizing
-from mnemorank.training.base_model import positions_of
-from mnemorank.training.checkpoints import whole_folder
-from mnemorank.training.dataset import that_fit
+from mnemorank.training.base_model import max_positions
+from mnemorank.training.checkpoints import new_folder
+from mnemorank.training.dataset import drop_long_queries
+from mnemorank.training.qat import SCALES_FILE, WeightScales
 
-__all__ = ["KINDS", "Exported", "Parity", "ParityError", "export"]
+__all__ = ["QUANTIZATIONS", "ExportResult", "Parity", "ParityError", "export"]
 
-KINDS = ("none", "int8", "int8-static", "int4")
+QUANTIZATIONS = ("none", "int8", "int8-static", "int4")
 DEFAULT_TOLERANCE = 0.01
-_GRID = "qat.safetensors"
 
 
 @dataclass(frozen=True, slots=True)
-class Exported:
+class ExportResult:
     path: Path
     manifest: Manifest
     parity: Parity
@@ -55,148 +54,147 @@ def export(
     dev: Sequence[Example] = (),
     calibration: Sequence[Example] = (),
     tolerance: float = DEFAULT_TOLERANCE,
-) -> Exported:
+) -> ExportResult:
     """Write the model as `model.onnx`, `tokenizer.json`, `config.json` and `mnemorank.json`.
 
-    The output takes its place only when it is whole and as good as it must be.
+    The output appears only when it is complete and its quality is within the tolerance. Examples whose query leaves
+    the model no room for a memory are dropped; the parity's note says how many.
 
     :param model: a trained folder: a sequence classifier, or a LoRA adapter, which is merged into its base.
     :param quantize: `none`, `int8` (dynamic), `int8-static`, or `int4` (weights).
-    :param dev: examples to measure quality by, before and after. Questions that leave the model no room for a memory
-        are left out, here and of `calibration`; how many, the parity's note says.
-    :param calibration: examples whose pairs tell the ranges of activations; the dev examples by default, else
-        some of our dated triplets.
-    :param tolerance: by how much the dev metric (NDCG@10) may fall.
+    :param dev: examples to evaluate before and after.
+    :param calibration: examples for the ranges of activations; the dev examples by default, else bundled ones.
+    :param tolerance: the largest acceptable drop of the dev metric (NDCG@10).
     """
-    if quantize not in KINDS:
-        raise InputError(f"expected one of {', '.join(KINDS)}, got {quantize!r}", field="quantize")
+    if quantize not in QUANTIZATIONS:
+        raise InputError(f"expected one of {', '.join(QUANTIZATIONS)}, got {quantize!r}", field="quantize")
     if not tolerance >= 0:
         raise InputError(f"expected a number from 0, got {tolerance!r}", field="tolerance")
     _check_dev(dev)
     artifact = load_artifact(model)
     _check_output(output, artifact)
-    grid = Grid.read(artifact.path / _GRID) if (artifact.path / _GRID).is_file() else None
-    if quantize == "int4" and grid is not None and grid.bits != 4:
+    scales_file = artifact.path / SCALES_FILE
+    scales = WeightScales.load(scales_file) if scales_file.is_file() else None
+    if quantize == "int4" and scales is not None and scales.bits != 4:
         raise InputError(
-            f"{artifact.path / _GRID} holds INT{grid.bits} weights; INT4 would undo what was trained; "
-            f"int{grid.bits} keeps it",
+            f"the model was trained for INT{scales.bits} weights ({scales_file}); use int{scales.bits}",
             field="quantize",
         )
     network = load_classifier(artifact)
-    artifact = _fitting(artifact, network.config)
+    artifact = _limit_length(artifact, network.config)
     tokenizer = load_tokenizing(*tokenizer_folders(artifact)).tokenizer
-    told: list[str] = []
+    notes: list[str] = []
     writer = InputWriter(tokenizer, artifact.manifest)
-    dev, calibration = (
-        _readable(examples, writer, told.append, what)
-        for what, examples in (("dev", dev), ("calibration", calibration))
-    )
+    dev = _usable_examples(dev, writer, notes.append, "dev")
+    calibration = _usable_examples(calibration, writer, notes.append, "calibration")
     _check_dev(dev)
-    compared = feeds(dev or sample_examples(), tokenizer, artifact.manifest)
-    calibrating: list[Feed] = []
+    compared = make_feeds(dev or sample_examples(), tokenizer, artifact.manifest)
+    calibration_feeds: list[Feed] = []
     if quantize.startswith("int8"):
-        calibrating = feeds(calibration or dev or list(calibration_examples()), tokenizer, artifact.manifest)
+        examples = calibration or dev or list(calibration_examples())
+        calibration_feeds = make_feeds(examples, tokenizer, artifact.manifest)
     expected = torch_scores(network, compared)
-    with whole_folder(output) as folder:
+    with new_folder(output) as folder:
         network.config.save_pretrained(str(folder))
         tokenizer.save(str(folder / "tokenizer.json"))
         work = folder / "work"
         work.mkdir()
-        plain = work / "fp32.onnx"
+        fp32 = work / "fp32.onnx"
         is_bert = bert_layers(network) is not None
-        _write_plain(artifact, plain)
-        name, note = _quantize(quantize, artifact, plain, folder / "model.onnx", calibrating, is_bert, grid)
-        note = "; ".join([*told, *([note] if note else [])]) or None
-        parity = replace(compare(plain, folder / "model.onnx", expected, compared), note=note)
+        _write_fp32(artifact, fp32)
+        name, note = _quantize(quantize, artifact, fp32, folder / "model.onnx", calibration_feeds, is_bert, scales)
+        parity = compare_graphs(fp32, folder / "model.onnx", expected, compared)
+        parity = replace(parity, note="; ".join([*notes, *([note] if note else [])]) or None)
         manifest = replace(artifact.manifest, family="onnx", quantization=name, files={})
         if dev:
-            parity = _with_dev(parity, manifest, folder, plain, dev)
+            parity = _with_dev_metric(parity, manifest, folder, fp32, dev)
         parity.check(tolerance)
         shutil.rmtree(work)
         manifest = replace(manifest, evaluation={**manifest.evaluation, "parity": parity.to_dict()})
         names = [path.name for path in folder.iterdir() if path.is_file()]
         manifest = write_manifest(folder, manifest, names)
-    return Exported(output, manifest, parity)
+    return ExportResult(output, manifest, parity)
 
 
 def _check_dev(dev: Sequence[Example]) -> None:
     if dev and not any(Judgments.of(example).has_relevant for example in dev):
-        raise InputError("no candidate is relevant; there is nothing to judge quality by", field="dev")
+        raise InputError(f"none of the {len(dev)} dev queries has a relevant candidate", field="dev")
 
 
-def _readable(examples: Sequence[Example], writer: InputWriter, say: Callable[[str], None], what: str) -> list[Example]:
-    """The examples whose questions leave room for a memory; how many do not is said. Texts there must be."""
-    fitting = that_fit(examples, writer, say, what)
+def _usable_examples(
+    examples: Sequence[Example], writer: InputWriter, on_message: Callable[[str], None], name: str
+) -> list[Example]:
+    fitting = drop_long_queries(examples, writer, on_message, name)
     if fitting and not any(memory.text.strip() for example in fitting for memory in example.memories):
-        raise InputError(f"{what}: every memory is blank; there is nothing to score")
+        raise InputError("every memory is empty", field=name, code="empty")
     return fitting
 
 
-def _write_plain(artifact: Artifact, path: Path, calibration: Sequence[Feed] = (), one_node: bool = True) -> None:
-    network = load_classifier(artifact)  # anew: writing the graph changes the layers
+def _write_fp32(
+    artifact: Artifact, path: Path, calibration: Sequence[Feed] = (), fuse_projections: bool = True
+) -> None:
+    network = load_classifier(artifact)  # loaded again, because writing the graph changes the layers
     config, is_bert = network.config, bert_layers(network) is not None
-    write_graph(network, path, one_node_attention=one_node, calibration=calibration)
+    write_graph(network, path, fuse_projections=fuse_projections, calibration=calibration)
     if not is_bert:
         fuse(path, config)
 
 
 def _quantize(
-    kind: str,
+    quantize: str,
     artifact: Artifact,
-    plain: Path,
+    fp32: Path,
     target: Path,
     calibration: Sequence[Feed],
     is_bert: bool,
-    grid: Grid | None,
+    scales: WeightScales | None,
 ) -> tuple[str, str | None]:
-    """Write the quantized graph; returns what the manifest calls it, and what is to be said about trained codes."""
-    if kind == "none":
-        shutil.copy(plain, target)
+    """Write the quantized graph; return its name for the manifest, and a note if trained codes were lost."""
+    if quantize == "none":
+        shutil.copy(fp32, target)
         return "none", None
-    source = plain.with_name("source.onnx")
-    if kind == "int4" or (kind == "int8" and grid is not None and grid.bits == 8):
-        _write_plain(artifact, source, one_node=False)
-        lost = block_weights(source, target, 4, grid)
-        told = (
-            f"{len(lost)} trained layers were not found in the graph and rounded anew, such as {min(lost, default='')}"
-        )
-        return f"int{grid.bits if grid else 4}-weights", told if lost else None
+    source = fp32.with_name("source.onnx")
+    if quantize == "int4" or (quantize == "int8" and scales is not None and scales.bits == 8):
+        _write_fp32(artifact, source, fuse_projections=False)
+        lost = quantize_in_blocks(source, target, 4, scales)
+        note = f"{len(lost)} layers trained for quantization were not found in the graph and were rounded again"
+        return f"int{scales.bits if scales else 4}-weights", f"{note}: {min(lost)}, …" if lost else None
     if is_bert:
-        _write_plain(artifact, source, calibration)
+        _write_fp32(artifact, source, calibration)
     else:
-        shutil.copy(plain, source)
-    told = "trained for INT{0} weights in blocks, rounded anew here; --quantize int{0} keeps them"
-    note = told.format(grid.bits) if grid else None
-    if kind == "int8":
+        shutil.copy(fp32, source)
+    note = "trained for INT{0} weights in blocks, which are rounded again here; --quantize int{0} keeps them"
+    if quantize == "int8":
         int8_dynamic(source, target)
-        return "int8-dynamic", note
-    int8_static(source, target, calibration)
-    return "int8-static", note
+    else:
+        int8_static(source, target, calibration)
+    name = "int8-dynamic" if quantize == "int8" else "int8-static"
+    return name, note.format(scales.bits) if scales else None
 
 
-def _with_dev(parity: Parity, manifest: Manifest, folder: Path, plain: Path, dev: Sequence[Example]) -> Parity:
-    """The dev metric through the pipeline's own reading, by the fp32 graph and by the exported one."""
+def _with_dev_metric(parity: Parity, manifest: Manifest, folder: Path, fp32: Path, dev: Sequence[Example]) -> Parity:
+    """Add the dev metric of the fp32 graph and of the exported one."""
     from mnemorank.model.model import Model
     from mnemorank.scorers.onnx import OnnxScorer
-    from mnemorank.training.evaluation import measure_model
+    from mnemorank.training.evaluation import evaluate_model
 
-    fp32 = plain.with_name("fp32")
-    fp32.mkdir()
-    shutil.copy(plain, fp32 / "model.onnx")
+    fp32_folder = fp32.with_name("fp32")
+    fp32_folder.mkdir()
+    shutil.copy(fp32, fp32_folder / "model.onnx")
     for name in ("tokenizer.json", "config.json"):
-        shutil.copy(folder / name, fp32 / name)
+        shutil.copy(folder / name, fp32_folder / name)
     values = []
-    for path, quantization in ((fp32, "none"), (folder, manifest.quantization)):
-        own = replace(manifest, quantization=quantization)
-        model = Model(own, OnnxScorer(Artifact(path, own, has_manifest=True)))
-        values.append(measure_model(model, dev).mean(MEASURE))
+    for path, quantization in ((fp32_folder, "none"), (folder, manifest.quantization)):
+        variant = replace(manifest, quantization=quantization)
+        model = Model(variant, OnnxScorer(Artifact(path, variant, has_manifest=True)))
+        values.append(evaluate_model(model, dev).mean(METRIC))
         model.close()
-    return replace(parity, metric=MEASURE, metric_before=values[0], metric_after=values[1])
+    return replace(parity, metric=METRIC, metric_before=values[0], metric_after=values[1])
 
 
-def _fitting(artifact: Artifact, config: Any) -> Artifact:
-    """The artifact with a length that the model has positions for; an adapter's folder does not say."""
-    positions = positions_of(config)
+def _limit_length(artifact: Artifact, config: Any) -> Artifact:
+    """Limit the length to the model's positions, which the folder of an adapter does not know."""
+    positions = max_positions(config)
     if positions is None:
         return artifact
     length = min(artifact.manifest.max_length, positions)
@@ -204,19 +202,19 @@ def _fitting(artifact: Artifact, config: Any) -> Artifact:
 
 
 def _check_output(output: Path, artifact: Artifact) -> None:
-    """Only an earlier export, an empty folder or nothing is replaced; never the model that is being exported."""
+    """Raise unless the output is new, an empty folder, or an earlier export."""
     if not output.exists():
         return
     if output.resolve() == artifact.path.resolve():
-        raise InputError(f"{output}: is the model itself; export to another folder")
+        raise ConflictError(f"{output} is the model itself; choose another folder", field="output")
     if not output.is_dir():
-        raise InputError(f"{output}: is a file; export to a folder")
+        raise ConflictError(f"{output} is a file; choose a folder", field="output")
     names = sorted(path.name for path in output.iterdir())
     if not names:
         return
-    there = load_artifact(output).manifest if MANIFEST in names else None
-    if there is None or there.family != "onnx":
-        raise InputError(f"{output}: holds something else than an earlier export; choose another or remove it")
-    strange = [name for name in names if name not in (MANIFEST, *there.files)]
-    if strange:
-        raise InputError(f"{output}: holds {strange[0]}, which is not of the export there; move it, or choose another")
+    existing = load_artifact(output).manifest if MANIFEST in names else None
+    if existing is None or existing.family != "onnx":
+        raise ConflictError(f"{output} is not an earlier export; choose another folder or delete it", field="output")
+    foreign = [name for name in names if name not in (MANIFEST, *existing.files)]
+    if foreign:
+        raise ConflictError(f"{output} contains {foreign[0]}, which is not part of an export; move it", field="output")

@@ -1,7 +1,7 @@
 """BERT layers as ONNX Runtime runs them fastest: one node for attention, biases inside the matrix products.
 
-The nodes are written by us instead of found afterwards by a fusion tool, so that no change of transformers or of the
-exporter can lose them.
+The fused nodes are written directly rather than by a fusion tool, so that changes in transformers or in the exporter
+cannot lose them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class _Attention(torch.autograd.Function):
 
 
 class _MultiHeadAttention(torch.autograd.Function):
-    """`com.microsoft.MultiHeadAttention`: for projections that are matrix products of their own (INT4)."""
+    """`com.microsoft.MultiHeadAttention`, for projections that are matrix products of their own (INT4)."""
 
     @staticmethod
     def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, bias: Tensor, mask: Tensor, heads: int) -> Tensor:
@@ -54,8 +54,8 @@ class _BiasGelu(torch.autograd.Function):
 
 
 class _Sum(torch.autograd.Function):
-    """`Sum`, not `Add`: ONNX Runtime would turn Add and LayerNormalization into SkipLayerNormalization, whose CPU
-    kernel takes three times as long as the two apart."""
+    """`Sum`, not `Add`: ONNX Runtime would fuse Add and LayerNormalization into SkipLayerNormalization, whose CPU
+    kernel takes three times as long as both."""
 
     @staticmethod
     def forward(ctx: Any, first: Tensor, second: Tensor) -> Tensor:
@@ -66,14 +66,14 @@ class _Sum(torch.autograd.Function):
         return g.op("Sum", first, second).setType(first.type())
 
 
-def added(first: Tensor, second: Tensor) -> Tensor:
+def add(first: Tensor, second: Tensor) -> Tensor:
     return _Sum.apply(first, second)  # type: ignore[no-any-return, no-untyped-call]
 
 
 def attend(projected: Tensor, mask: Tensor, heads: int) -> Tensor:
-    """Attention over queries, keys and values that stand side by side.
+    """Compute attention from queries, keys and values stored side by side.
 
-    :param mask: (batch, sequence), 1 for tokens and 0 for padding.
+    :param mask: of shape (batch, sequence), 1 for tokens and 0 for padding.
     """
     batch, length, width = projected.shape
     split = projected.view(batch, length, 3, heads, width // 3 // heads).permute(2, 0, 3, 1, 4)
@@ -86,18 +86,18 @@ def attend(projected: Tensor, mask: Tensor, heads: int) -> Tensor:
 class Linear(nn.Module):
     """x W + b with W stored the way ONNX multiplies.
 
-    :param reach: the largest value of each input in calibration. Inputs that reach far are scaled down and their
-        weights up, so that one range serves all of them when they become INT8.
+    :param largest: the largest absolute value of each input in calibration. Large inputs are scaled down and their
+        weights up (SmoothQuant), so that one INT8 range suits all inputs.
     """
 
     smooth: Tensor | None
 
-    def __init__(self, *layers: nn.Linear, reach: Tensor | None = None) -> None:
+    def __init__(self, *layers: nn.Linear, largest: Tensor | None = None) -> None:
         super().__init__()
         weight = torch.cat([layer.weight.detach().T for layer in layers], 1).contiguous()
         self.register_buffer("smooth", None)
-        if reach is not None:
-            scale = _smoothing(weight, reach)
+        if largest is not None:
+            scale = _smoothing(weight, largest)
             weight = weight * scale[:, None]
             self.smooth = 1 / scale
         self.weight = nn.Parameter(weight, requires_grad=False)
@@ -110,43 +110,45 @@ class Linear(nn.Module):
         return self.inputs(hidden) @ self.weight + self.bias
 
 
-def _smoothing(weight: Tensor, reach: Tensor, balance: float = 0.75) -> Tensor:
-    """SmoothQuant's scales (Xiao et al., 2023): `balance` of the difficulty goes from the inputs to the weights."""
+def _smoothing(weight: Tensor, largest: Tensor, balance: float = 0.75) -> Tensor:
+    """Scales of SmoothQuant (Xiao et al., 2023): `balance` of the difficulty moves from the inputs to the weights."""
     strongest = weight.abs().amax(1).clamp(min=1e-5)
-    scale = reach.clamp(min=1e-5) ** balance / strongest ** (1 - balance)
+    scale = largest.clamp(min=1e-5) ** balance / strongest ** (1 - balance)
     return scale / scale.median()
 
 
 class FusedLayer(nn.Module):
     """A BERT layer in fused nodes.
 
-    :param one_node: attention with its projections inside; False makes them a matrix product of its own.
-    :param reach: the largest value of each input of the parts named, where they are to be smoothed.
+    :param fuse_projections: put the projections into the attention node; False makes them a matrix product.
+    :param largest: the largest absolute value of each input, by the name of the part to smooth.
     """
 
-    def __init__(self, layer: Any, one_node: bool = True, reach: Mapping[str, Tensor] | None = None) -> None:
+    def __init__(self, layer: Any, fuse_projections: bool = True, largest: Mapping[str, Tensor] | None = None) -> None:
         super().__init__()
-        this, reach = layer.attention.self, reach or {}
-        self.heads, self.one_node = this.num_attention_heads, one_node
-        self.projections = Linear(this.query, this.key, this.value, reach=reach.get("attention.self.query"))
+        attention, largest = layer.attention.self, largest or {}
+        self.heads, self.fuse_projections = attention.num_attention_heads, fuse_projections
+        self.projections = Linear(
+            attention.query, attention.key, attention.value, largest=largest.get("attention.self.query")
+        )
         self.attention_output = Linear(layer.attention.output.dense)
         self.attention_norm = layer.attention.output.LayerNorm
-        self.intermediate = Linear(layer.intermediate.dense, reach=reach.get("intermediate.dense"))
+        self.intermediate = Linear(layer.intermediate.dense, largest=largest.get("intermediate.dense"))
         self.activation = layer.intermediate.intermediate_act_fn
-        self.is_gelu = getattr(this.config, "hidden_act", None) == "gelu"
-        self.output = Linear(layer.output.dense, reach=reach.get("output.dense"))
+        self.is_gelu = getattr(attention.config, "hidden_act", None) == "gelu"
+        self.output = Linear(layer.output.dense, largest=largest.get("output.dense"))
         self.norm = layer.output.LayerNorm
 
     def forward(self, hidden: Tensor, mask: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        """:param mask: (batch, 1, 1, sequence), 0 for tokens and very low for padding."""
+        """:param mask: of shape (batch, 1, 1, sequence), 0 for tokens and very low for padding."""
         attended = self._attention(hidden, (mask[:, 0, 0] == 0).to(torch.int32))
-        attended = self.attention_norm(added(self.attention_output(attended), hidden))
-        return self.norm(added(self.output(self._activated(attended)), attended))  # type: ignore[no-any-return]
+        attended = self.attention_norm(add(self.attention_output(attended), hidden))
+        return self.norm(add(self.output(self._activated(attended)), attended))  # type: ignore[no-any-return]
 
     def _attention(self, hidden: Tensor, mask: Tensor) -> Tensor:
         weight, bias = self.projections.weight, self.projections.bias
         hidden = self.projections.inputs(hidden)
-        if self.one_node:
+        if self.fuse_projections:
             return _Attention.apply(hidden, weight, bias, mask, self.heads)  # type: ignore[no-any-return, no-untyped-call]
         parts = torch.split(hidden @ weight, hidden.shape[-1], dim=-1)
         return _MultiHeadAttention.apply(*parts, bias, mask, self.heads)  # type: ignore[no-any-return, no-untyped-call]
@@ -158,21 +160,21 @@ class FusedLayer(nn.Module):
 
 
 class FirstRowLayer(nn.Module):
-    """The last BERT layer, computed for the first token alone, which is all that the head reads.
+    """The last BERT layer, computed for the first token only, which is all that the head reads.
 
-    With a single query row, keys and values need not be made for every token either: q·(Wk x + bk) is (Wkᵀ q)·x plus a
-    constant that the softmax drops, and Σ p (Wv x + bv) is Wv (Σ p x) + bv.
+    With a single query row, keys and values of the other tokens are not needed either: q·(Wk x + bk) is (Wkᵀ q)·x plus
+    a constant that the softmax drops, and Σ p (Wv x + bv) is Wv (Σ p x) + bv.
     """
 
     def __init__(self, layer: Any) -> None:
         super().__init__()
-        this = layer.attention.self
-        self.heads, self.head_size = this.num_attention_heads, this.attention_head_size
-        self.query = Linear(this.query)
+        attention = layer.attention.self
+        self.heads, self.head_size = attention.num_attention_heads, attention.attention_head_size
+        self.query = Linear(attention.query)
         split = (self.heads, self.head_size, -1)
-        self.key = nn.Parameter(this.key.weight.detach().view(split).contiguous())
-        self.value = nn.Parameter(this.value.weight.detach().view(split).transpose(1, 2).contiguous())
-        self.value_bias = nn.Parameter(this.value.bias.detach().view(self.heads, 1, self.head_size))
+        self.key = nn.Parameter(attention.key.weight.detach().view(split).contiguous())
+        self.value = nn.Parameter(attention.value.weight.detach().view(split).transpose(1, 2).contiguous())
+        self.value_bias = nn.Parameter(attention.value.bias.detach().view(self.heads, 1, self.head_size))
         self.attention_output = Linear(layer.attention.output.dense)
         self.attention_norm = layer.attention.output.LayerNorm
         self.intermediate = Linear(layer.intermediate.dense)
@@ -183,10 +185,10 @@ class FirstRowLayer(nn.Module):
     def forward(self, hidden: Tensor, mask: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         first = hidden[:, :1]
         query = self.query(first).view(-1, self.heads, self.head_size).transpose(0, 1) * self.head_size**-0.5
-        asked = torch.matmul(query, self.key).transpose(0, 1)
-        weights = torch.softmax(torch.matmul(asked, hidden.transpose(1, 2)) + mask[:, 0], dim=-1)
-        seen = torch.matmul(weights, hidden).transpose(0, 1)
-        context = (torch.matmul(seen, self.value) + self.value_bias).transpose(0, 1)
+        query_by_input = torch.matmul(query, self.key).transpose(0, 1)
+        weights = torch.softmax(torch.matmul(query_by_input, hidden.transpose(1, 2)) + mask[:, 0], dim=-1)
+        attended_input = torch.matmul(weights, hidden).transpose(0, 1)
+        context = (torch.matmul(attended_input, self.value) + self.value_bias).transpose(0, 1)
         attended = self.attention_output(context.reshape(-1, 1, self.heads * self.head_size))
         attended = self.attention_norm(attended + first)
         return self.norm(self.output(self.activation(self.intermediate(attended))) + attended)  # type: ignore[no-any-return]

@@ -1,4 +1,4 @@
-"""How far an exported graph is from the trained model: size, speed, scores, order, and quality on a dev set."""
+"""Parity of an exported graph with the trained model: size, speed, scores, order, and quality on dev data."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ from mnemorank.scorers.encoding import InputWriter
 from mnemorank.scorers.protocol import Pair
 
 GRAPH_TOLERANCE = 1e-3
-MEASURE = "ndcg@10"
+METRIC = "ndcg@10"
 
 
 class ParityError(MnemorankError):
-    """The exported graph is not as good as the model it comes from."""
+    """The exported graph is worse than the trained model."""
 
 
 @dataclass(frozen=True, slots=True)
 class Parity:
-    """Compared with the fp32 graph, which is itself compared with the torch model.
+    """The exported graph against the fp32 graph, which is itself compared with the torch model.
 
-    :param latency_ratio: how many times faster one pair after the other is scored on one core.
+    :param latency_ratio: the speedup when pairs are scored one by one on one core.
     :param graph_difference: the largest difference of a score between the torch model and the fp32 graph.
     :param rank_correlation: Spearman's, over all pairs.
-    :param metric_before: on the dev set; None where none was given.
-    :param note: what else is to be known about the file.
+    :param metric_before: on the dev data; None without any.
+    :param note: remarks for the user.
     """
 
     pairs: int
@@ -60,11 +60,11 @@ class Parity:
         return {key: value for key, value in asdict(self).items() if value is not None}
 
     def rows(self) -> list[tuple[str, str]]:
-        """The table that `mnemorank export` prints."""
+        """Return the table that `mnemorank export` prints."""
         rows = [
             ("size", f"{self.megabytes_before:.1f} → {self.megabytes:.1f} MB"),
-            ("latency", f"{self.latency_ratio:.2f}× as fast as fp32, a pair at a time on one core"),
-            ("graph − torch, max", f"{self.graph_difference:.1e}"),
+            ("latency", f"{self.latency_ratio:.2f}× as fast as fp32, one pair at a time on one core"),
+            ("fp32 graph − torch, max", f"{self.graph_difference:.1e}"),
             ("score difference, max", f"{self.max_difference:.4f}"),
             ("score difference, mean", f"{self.mean_difference:.4f}"),
             ("rank correlation", f"{self.rank_correlation:.4f} over {self.pairs} pairs"),
@@ -72,41 +72,42 @@ class Parity:
         if self.metric_before is not None and self.metric_after is not None:
             rows.append((f"dev {self.metric}", f"{self.metric_before:.4f} → {self.metric_after:.4f}"))
         else:
-            rows.append(("dev", "no dev set given: quality not judged"))
+            rows.append(("dev", "no dev data: quality not evaluated"))
         if self.note is not None:
             rows.append(("note", self.note))
         return rows
 
     def check(self, tolerance: float) -> None:
-        """:param tolerance: by how much the dev metric may fall."""
-        if not self.graph_difference <= GRAPH_TOLERANCE:  # a difference that is not a number has not passed
+        """Raise if the graph is worse than it may be.
+
+        :param tolerance: the largest acceptable drop of the dev metric.
+        """
+        if not self.graph_difference <= GRAPH_TOLERANCE:  # NaN fails too
             raise ParityError(
                 f"the ONNX graph differs from the torch model by {self.graph_difference:.2g}, "
                 f"more than {GRAPH_TOLERANCE}"
             )
         if not math.isfinite(self.max_difference):
-            raise ParityError(
-                "the quantized graph gives scores that are not numbers; nothing was written. Quantize less"
-            )
+            raise ParityError("the quantized graph gives scores that are not finite; nothing was written")
         if self.metric_before is None or self.metric_after is None:
             return
-        fall = self.metric_before - self.metric_after
-        if not fall <= tolerance:  # a fall that is not a number has not passed
+        drop = self.metric_before - self.metric_after
+        if not drop <= tolerance:  # NaN fails too
             raise ParityError(
-                f"dev {self.metric} falls by {fall:.4f} ({self.metric_before:.4f} → {self.metric_after:.4f}), "
-                f"more than the tolerance {tolerance:g}; nothing was written. Quantize less, or raise --tolerance"
+                f"dev {self.metric} drops by {drop:.4f} ({self.metric_before:.4f} → {self.metric_after:.4f}), more "
+                f"than the tolerance {tolerance:g}; nothing was written. Quantize less, or raise the tolerance"
             )
 
 
-def feeds(examples: Sequence[Example], tokenizer: Tokenizer, manifest: Manifest, most: int = 200) -> list[Feed]:
-    """Model inputs, a pair each, of the examples' pairs spread evenly over them; long texts are cut."""
+def make_feeds(examples: Sequence[Example], tokenizer: Tokenizer, manifest: Manifest, limit: int = 200) -> list[Feed]:
+    """Return the model inputs of an even sample of the pairs, one pair each; long texts are truncated."""
     writer = InputWriter(tokenizer, manifest)
     write = formats[manifest.format].write
     pairs = [(example.query, memory) for example in examples for memory in example.memories if memory.text.strip()]
-    chosen = pairs[:: max(-(-len(pairs) // most), 1)]
+    chosen = pairs[:: max(-(-len(pairs) // limit), 1)]
     passages = writer.prepare([write(memory).text for _, memory in chosen])
     written = writer.write([Pair(query, passage) for (query, _), passage in zip(chosen, passages, strict=True)])
-    return [_feed(one.ids[: manifest.max_length], one.types[: manifest.max_length]) for one in written]
+    return [_feed(entry.ids[: manifest.max_length], entry.types[: manifest.max_length]) for entry in written]
 
 
 def _feed(ids: NDArray[np.int64], types: NDArray[np.int64]) -> Feed:
@@ -115,23 +116,23 @@ def _feed(ids: NDArray[np.int64], types: NDArray[np.int64]) -> Feed:
 
 
 def torch_scores(model: Any, inputs: Sequence[Feed]) -> Floats:
-    """The trained model's own scores."""
-    taken = accepted_inputs(model)
+    """Return the scores of the trained model."""
+    accepted = accepted_inputs(model)
     with torch.no_grad():
-        logits = [model(**{k: torch.from_numpy(v) for k, v in feed.items() if k in taken}).logits for feed in inputs]
-    return one_score(np.concatenate([row.double().numpy() for row in logits]))
+        logits = [model(**{k: torch.from_numpy(v) for k, v in feed.items() if k in accepted}).logits for feed in inputs]
+    return _to_scores(np.concatenate([row.double().numpy() for row in logits]))
 
 
-def one_score(logits: Floats) -> Floats:
-    """One number a pair: the logit, or the log-odds of two."""
+def _to_scores(logits: Floats) -> Floats:
+    """One number per pair: the logit, or the difference of two."""
     return np.asarray(logits[:, 0] if logits.shape[1] == 1 else logits[:, 1] - logits[:, 0])
 
 
-def compare(before: Path, after: Path, expected: Floats, inputs: Sequence[Feed], rounds: int = 3) -> Parity:
-    """Run both graphs pair by pair, in turns, so that whatever else the machine does falls on both alike.
+def compare_graphs(before: Path, after: Path, expected: Floats, inputs: Sequence[Feed], rounds: int = 3) -> Parity:
+    """Run both graphs pair by pair, alternating, so that other load on the machine affects both.
 
     :param before: the fp32 graph.
-    :param expected: the torch model's scores.
+    :param expected: the scores of the torch model.
     """
     sessions = {path: _session(path) for path in (before, after)}
     scores = {path: _scores(session, inputs) for path, session in sessions.items()}
@@ -156,7 +157,7 @@ def compare(before: Path, after: Path, expected: Floats, inputs: Sequence[Feed],
 
 
 def rank_correlation(first: Floats, second: Floats) -> float:
-    """Spearman's rank correlation; 1 if both are constant."""
+    """Return Spearman's rank correlation; 1 if both are constant."""
     if np.ptp(first) == 0 and np.ptp(second) == 0:
         return 1.0
     return spearman(first, second)
@@ -172,4 +173,4 @@ def _session(path: Path) -> ort.InferenceSession:
 def _scores(session: ort.InferenceSession, inputs: Sequence[Feed]) -> Floats:
     names = [entry.name for entry in session.get_inputs()]
     runs = [session.run(["logits"], {name: feed[name] for name in names})[0] for feed in inputs]
-    return one_score(np.concatenate(runs).astype(np.float64))
+    return _to_scores(np.concatenate(runs).astype(np.float64))

@@ -1,10 +1,9 @@
-"""From the fp32 graph to a small one. The names are what the manifest's `quantization` says.
+"""INT8 quantization of the fp32 graph. The names are those of the manifest's `quantization`.
 
-- `int8-dynamic`: INT8 products whose input ranges are taken at run time, over all that is in the run: pairs are to be
-  run one by one, or their scores would depend on their neighbours.
-- `int8-static`: the same with the ranges of a calibration set: any batch gives the same scores.
-- `int4-weights`, `int8-weights`: weights in blocks (MatMulNBits), INT8 activations a block of a row: any batch gives
-  the same scores. From quantization-aware training, the codes are those that were trained.
+- `int8-dynamic`: the ranges of inputs are computed at run time, over the whole batch. Pairs must run one by one, or
+  their scores would depend on each other.
+- `int8-static`: the ranges come from a calibration set, so that scores do not depend on the batch.
+- `int4-weights`, `int8-weights`: see `mnemorank.export.blocks`.
 
 Weights have 7 bits in the INT8 products: eight by eight overflow the 16-bit sums of processors without VNNI.
 """
@@ -29,13 +28,13 @@ _PRODUCTS = ("MatMul", "Gemm", "Attention")
 
 
 def int8_dynamic(source: Path, target: Path) -> None:
-    """INT8 products wherever every token passes; what runs once a pair (the last row, the head) keeps fp32 inputs."""
+    """Quantize the products that run for every token; those that run once per pair (last row, head) stay in fp32."""
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
     model = onnx.load(str(source))
     shrink_tables(model)
     onnx.save(model, str(target))
-    logging.getLogger().addFilter(_no_preprocessing_advice)
+    logging.getLogger().addFilter(_is_not_preprocessing_advice)
     try:
         quantize_dynamic(
             str(target),
@@ -44,25 +43,23 @@ def int8_dynamic(source: Path, target: Path) -> None:
             per_channel=True,
             reduce_range=True,
             weight_type=QuantType.QInt8,
-            nodes_to_exclude=_runs_once(model),
+            nodes_to_exclude=_once_per_pair(model),
             extra_options={"DefaultTensorType": onnx.TensorProto.FLOAT, "MatMulConstBOnly": True},
         )
     finally:
-        logging.getLogger().removeFilter(_no_preprocessing_advice)
+        logging.getLogger().removeFilter(_is_not_preprocessing_advice)
     quantized = onnx.load(str(target))
     shrink_constants(quantized)
     save_graph(quantized, target)
 
 
 def int8_static(source: Path, target: Path, calibration: Sequence[Feed]) -> None:
-    """Like `int8_dynamic`, with ranges fixed to the widest that the calibration inputs reach.
+    """Like `int8_dynamic`, with ranges fixed to the widest in the calibration data.
 
-    :param calibration: inputs of real pairs, run one by one.
+    :param calibration: inputs of real pairs, one pair each.
     """
     if not calibration:
-        raise InputError(
-            "static quantization needs pairs to calibrate on (--dev or --calibration)", field="calibration"
-        )
+        raise InputError("static quantization needs examples", field="calibration", code="missing")
     int8_dynamic(source, target)
     model = onnx.load(str(target))
     ranges = _ranges(model, calibration)
@@ -83,10 +80,10 @@ def int8_static(source: Path, target: Path, calibration: Sequence[Feed]) -> None
     save_graph(model, target)
 
 
-def _runs_once(model: onnx.ModelProto) -> list[str]:
-    """Products over the first token alone: the layer that `FirstRowLayer` wrote, all that follows it, and any head."""
+def _once_per_pair(model: onnx.ModelProto) -> list[str]:
+    """Products over the first token only: the layer written by `FirstRowLayer`, everything after it, and any head."""
     tensors = initializers(model.graph)
-    once: list[str] = []
+    names: list[str] = []
     after: set[str] = set()
     layers = {
         node.name.rpartition("/")[0] + "/"
@@ -102,24 +99,24 @@ def _runs_once(model: onnx.ModelProto) -> list[str]:
         elif not is_head:
             continue
         if node.op_type in _PRODUCTS:
-            once += [node.name, node.name + "_MatMul"]  # the name that quantize_dynamic gives a Gemm first
-    return once
+            names += [node.name, node.name + "_MatMul"]  # the name that quantize_dynamic gives to a Gemm
+    return names
 
 
 def _ranges(model: onnx.ModelProto, calibration: Sequence[Feed]) -> dict[str, tuple[float, float]]:
-    """The widest range of each dynamically quantized input, by the name of its output."""
+    """The widest range of each dynamically quantized input, by the name of the quantized output."""
     watched = onnx.ModelProto()
     watched.CopyFrom(model)
-    found = [node for node in model.graph.node if node.op_type == "DynamicQuantizeLinear"]
-    for node in found:
+    quantizers = [node for node in model.graph.node if node.op_type == "DynamicQuantizeLinear"]
+    for node in quantizers:
         watched.graph.output.append(helper.make_tensor_value_info(node.output[1], onnx.TensorProto.FLOAT, []))
         watched.graph.output.append(helper.make_tensor_value_info(node.output[2], onnx.TensorProto.UINT8, []))
     session = ort.InferenceSession(watched.SerializeToString(), providers=["CPUExecutionProvider"])
-    names = [name for node in found for name in node.output[1:]]
-    ranges = {node.output[0]: (0.0, 0.0) for node in found}
+    names = [name for node in quantizers for name in node.output[1:]]
+    ranges = {node.output[0]: (0.0, 0.0) for node in quantizers}
     for feed in calibration:
         values = dict(zip(names, session.run(names, dict(feed)), strict=True))
-        for node in found:
+        for node in quantizers:
             scale, zero = float(values[node.output[1]]), int(values[node.output[2]])
             low, high = ranges[node.output[0]]
             ranges[node.output[0]] = min(low, -zero * scale), max(high, (255 - zero) * scale)
@@ -132,25 +129,27 @@ def _scale_and_zero(low: float, high: float) -> tuple[NDArray[np.float32], NDArr
 
 
 def _join_products(graph: onnx.GraphProto) -> None:
-    """MatMulInteger, Cast, Mul by both scales (and Add of a bias) as one MatMulIntegerToFloat."""
+    """Join MatMulInteger, Cast, Mul by both scales (and Add of a bias) into one MatMulIntegerToFloat."""
     tensors = initializers(graph)
-    readers: dict[str, list[onnx.NodeProto]] = {}
-    makers = {name: node for node in graph.node for name in node.output}
+    consumers: dict[str, list[onnx.NodeProto]] = {}
+    producers = {name: node for node in graph.node for name in node.output}
     for node in graph.node:
         for name in node.input:
-            readers.setdefault(name, []).append(node)
+            consumers.setdefault(name, []).append(node)
     joined: dict[str, onnx.NodeProto] = {}
-    gone: set[str] = set()
+    removed: set[str] = set()
     for product in [node for node in graph.node if node.op_type == "MatMulInteger"]:
-        cast = _only(readers, product.output[0], "Cast")
-        scaled = _only(readers, cast.output[0], "Mul") if cast else None
+        cast = _only_consumer(consumers, product.output[0], "Cast")
+        scaled = _only_consumer(consumers, cast.output[0], "Mul") if cast else None
         both = (
-            makers.get(next((name for name in scaled.input if name != cast.output[0]), "")) if scaled and cast else None
+            producers.get(next((name for name in scaled.input if name != cast.output[0]), ""))
+            if scaled and cast
+            else None
         )
         if cast is None or scaled is None or both is None or both.op_type != "Mul":
             continue
         last, inputs = scaled, [product.input[0], product.input[1], *both.input, *product.input[2:]]
-        add = _only(readers, scaled.output[0], "Add")
+        add = _only_consumer(consumers, scaled.output[0], "Add")
         bias = (
             next((name for name in add.input if name in tensors and len(tensors[name].dims) == 1), None)
             if add
@@ -161,11 +160,11 @@ def _join_products(graph: onnx.GraphProto) -> None:
         joined[last.output[0]] = helper.make_node(
             "MatMulIntegerToFloat", inputs, list(last.output), product.name + "_float", domain="com.microsoft"
         )
-        gone.update(node.output[0] for node in (product, cast, scaled, last))
+        removed.update(node.output[0] for node in (product, cast, scaled, last))
     nodes = [
         joined.get(node.output[0], node)
         for node in graph.node
-        if node.output[0] in joined or node.output[0] not in gone
+        if node.output[0] in joined or node.output[0] not in removed
     ]
     used = {name for node in nodes for name in node.input} | {entry.name for entry in graph.output}
     del graph.node[:]
@@ -173,10 +172,10 @@ def _join_products(graph: onnx.GraphProto) -> None:
     drop_unused(graph)
 
 
-def _only(readers: Mapping[str, list[onnx.NodeProto]], name: str, kind: str) -> onnx.NodeProto | None:
-    found = readers.get(name, [])
-    return found[0] if len(found) == 1 and found[0].op_type == kind else None
+def _only_consumer(consumers: Mapping[str, list[onnx.NodeProto]], name: str, op_type: str) -> onnx.NodeProto | None:
+    nodes = consumers.get(name, [])
+    return nodes[0] if len(nodes) == 1 and nodes[0].op_type == op_type else None
 
 
-def _no_preprocessing_advice(record: logging.LogRecord) -> bool:
+def _is_not_preprocessing_advice(record: logging.LogRecord) -> bool:
     return "pre-processing before quantization" not in record.getMessage()

@@ -184,13 +184,13 @@ def train_candidate(
     if (output / MANIFEST).exists():
         return
     try:
-        from mnemorank.training.recipe_files import load_recipe
+        from mnemorank.training.recipe import load_recipe
         from mnemorank.training.run import train
     except ImportError as error:
         raise MissingExtraError(f"learning needs `pip install 'mnemorank[train]'` ({error})") from error
     recipe = load_recipe(settings.recipe, recipe_changes(settings, base, parent, feedback, examples))
     resume = (output / "checkpoints").is_dir()
-    train(recipe, output, resume=resume, report=lambda progress: report(_told(progress)))
+    train(recipe, output, resume=resume, on_progress=lambda progress: report(_told(progress)))
 
 
 def recipe_changes(settings: Training, base: Path, parent: Version, feedback: Path, examples: int) -> list[str]:

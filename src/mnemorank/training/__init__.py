@@ -1,1 +1,1 @@
-"""Training: a recipe in, a model folder out. Needs the `train` extra."""
+"""Training: from a recipe to a model folder. Needs the `train` extra."""

@@ -1,4 +1,4 @@
-"""Hidden tokens: a source's texts come with others masked each time, so that they are not learned by heart."""
+"""Augmentation: masked tokens and noisy features, drawn again each time a list comes up."""
 
 from __future__ import annotations
 
@@ -16,43 +16,41 @@ from mnemorank.errors import InputError
 from mnemorank.scorers.encoding import Input
 from mnemorank.training.recipe import FeatureNoise
 
-_MASKS = ("[MASK]", "<mask>")
-
-
-class Hiding:
-    """Puts the tokenizer's mask in the place of some tokens, never of those that hold an input together.
-
-    :param shares: of tokens hidden, by the name of the source.
-    """
-
-    def __init__(self, tokenizer: Tokenizer, shares: Mapping[str, float]) -> None:
-        self._shares = shares
-        added = [number for number, token in tokenizer.get_added_tokens_decoder().items() if token.special]
-        self._kept = np.array([*added, *tokenizer.encode("", "").ids], dtype=np.int64)
-        found = [number for name in _MASKS if (number := tokenizer.token_to_id(name)) is not None]
-        if any(shares.values()) and not found:
-            raise InputError(
-                f"the tokenizer has no mask ({' or '.join(_MASKS)}) to put in a token's place", field="mask_rate"
-            )
-        self._mask = found[0] if found else 0
-
-    def hide(self, inputs: Sequence[Input], source: str, rng: random.Random) -> tuple[Input, ...]:
-        share = self._shares.get(source, 0.0)
-        if not share:
-            return tuple(inputs)
-        chance = np.random.default_rng(rng.getrandbits(64))
-        return tuple(self._hidden(each, share, chance) for each in inputs)
-
-    def _hidden(self, one: Input, share: float, chance: np.random.Generator) -> Input:
-        is_hidden = (chance.random(len(one.ids)) < share) & ~np.isin(one.ids, self._kept)
-        return replace(one, ids=np.where(is_hidden, self._mask, one.ids))
-
-
+_MASK_TOKENS = ("[MASK]", "<mask>")
 _FEATURE = re.compile(r"\[[^\]]*\]")
 
 
+class TokenMasking:
+    """Replaces random tokens by the mask token, so that texts that come up often are not memorized.
+
+    Special tokens are never replaced.
+
+    :param rates: the share of tokens to mask, by source.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, rates: Mapping[str, float]) -> None:
+        self._rates = rates
+        special = [number for number, token in tokenizer.get_added_tokens_decoder().items() if token.special]
+        self._special = np.array([*special, *tokenizer.encode("", "").ids], dtype=np.int64)
+        masks = [number for name in _MASK_TOKENS if (number := tokenizer.token_to_id(name)) is not None]
+        if any(rates.values()) and not masks:
+            raise InputError(f"the tokenizer has no mask token ({' or '.join(_MASK_TOKENS)})", field="mask_rate")
+        self._mask = masks[0] if masks else 0
+
+    def apply(self, inputs: Sequence[Input], source: str, rng: random.Random) -> tuple[Input, ...]:
+        rate = self._rates.get(source, 0.0)
+        if not rate:
+            return tuple(inputs)
+        generator = np.random.default_rng(rng.getrandbits(64))
+        return tuple(self._masked(each, rate, generator) for each in inputs)
+
+    def _masked(self, entry: Input, rate: float, generator: np.random.Generator) -> Input:
+        is_masked = (generator.random(len(entry.ids)) < rate) & ~np.isin(entry.ids, self._special)
+        return replace(entry, ids=np.where(is_masked, self._mask, entry.ids))
+
+
 class NoisyFeatures:
-    """Renders the `features` template with noise that is drawn anew for each list."""
+    """Renders the `features` template with features dropped and swapped at random."""
 
     def __init__(self, template: Template, noise: FeatureNoise) -> None:
         self._render = template.render
@@ -61,16 +59,16 @@ class NoisyFeatures:
         self._texts: Sequence[str] = ()
         self.template = replace(template, render=self.render)
 
-    def begin(self, texts: Sequence[str], rng: random.Random) -> None:
-        """Start a list: its texts lend each other their features."""
+    def start_list(self, texts: Sequence[str], rng: random.Random) -> None:
+        """Set the texts among which features are swapped."""
         self._texts, self._rng = texts, rng
 
     def render(self, query: str, text: str, instruction: str) -> Rendered:
         rendered = self._render(query, text, instruction)
-        own = feature_prefix(query, text)
-        shown = own
+        prefix = feature_prefix(query, text)
+        noisy = prefix
         if self._texts and self._rng.random() < self._noise.swap:
-            shown = feature_prefix(query, self._rng.choice(self._texts))
-        kept = [feature for feature in _FEATURE.findall(shown) if self._rng.random() >= self._noise.drop]
-        rest = rendered.first.removeprefix(own).lstrip()
+            noisy = feature_prefix(query, self._rng.choice(self._texts))
+        kept = [feature for feature in _FEATURE.findall(noisy) if self._rng.random() >= self._noise.drop]
+        rest = rendered.first.removeprefix(prefix).lstrip()
         return replace(rendered, first=" ".join([*kept, rest]))

@@ -1,4 +1,4 @@
-"""How good a model in training is on the dev examples, through the pipeline's own reading and the bench's measures."""
+"""Evaluation of a model in training on the dev data, through the same encoding and metrics as the benchmarks."""
 
 from __future__ import annotations
 
@@ -23,6 +23,8 @@ from mnemorank.scorers.protocol import Pair, BasePairScorer, Scores
 from mnemorank.text.bm25 import bm25
 from mnemorank.training.network import Network
 
+REPORTED_METRICS = ("map", "mrr@10", "ndcg@10", "recall@5", "hit@1")
+
 
 class NetworkScorer(BasePairScorer):
     """The network in training as a scorer, so that dev examples are read as at inference."""
@@ -41,58 +43,58 @@ class NetworkScorer(BasePairScorer):
         return np.asarray(scores.double().cpu().numpy())
 
     def close(self) -> None:
-        """Nothing to give back: the network belongs to the trainer."""
+        """Do nothing: the network belongs to the trainer."""
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
-    """:param values: each measure of each question, NaN where nothing is relevant.
-    :param logits: of all candidates, question after question; NaN for empty texts.
-    :param labels: of the same: 1 for what counts as relevant in binary measures, else 0. Relevance is calibrated to
-        these: a graded pair's .2 says "on topic, no answer", not "in one of five cases right".
+class DevEvaluation:
+    """:param values: each metric of each query; NaN where nothing is relevant.
+    :param logits: of all candidates, query after query; NaN for empty texts.
+    :param relevant: for each logit, 1 if the candidate counts as relevant in binary metrics, else 0. Calibration is
+        fitted to these: a graded label of .2 means "on topic, no answer", not "relevant in one of five cases".
     """
 
     values: Mapping[str, Floats]
     logits: Floats
-    labels: Floats
+    relevant: Floats
 
-    def mean(self, name: str) -> float:
-        return float(np.nanmean(self.values[name]))
+    def mean(self, metric: str) -> float:
+        return float(np.nanmean(self.values[metric]))
 
 
-def model_in_training(network: Network, writer: InputWriter, manifest: Manifest) -> Model:
+def wrap_network(network: Network, writer: InputWriter, manifest: Manifest) -> Model:
+    """Return the network in training as a model."""
     return Model(manifest, NetworkScorer(network, writer, manifest.name))
 
 
-def measure_model(model: Model, examples: Sequence[Example]) -> Measured:
-    return _measured(examples, [model.score(example.query, example.memories).raw for example in examples])
+def evaluate_model(model: Model, examples: Sequence[Example]) -> DevEvaluation:
+    return _evaluate(examples, [model.score(example.query, example.memories).raw for example in examples])
 
 
-def measure_bm25(examples: Sequence[Example]) -> Measured:
-    """What word overlap alone gives on the same questions, for orientation."""
-    return _measured(examples, [bm25(e.query, [memory.text for memory in e.memories]) for e in examples])
+def evaluate_bm25(examples: Sequence[Example]) -> DevEvaluation:
+    """Evaluate BM25 on the same queries, as a baseline."""
+    return _evaluate(examples, [bm25(e.query, [memory.text for memory in e.memories]) for e in examples])
 
 
-def _measured(examples: Sequence[Example], scores: Sequence[Floats]) -> Measured:
+def _evaluate(examples: Sequence[Example], scores: Sequence[Floats]) -> DevEvaluation:
     rankings = [
-        sorted(neutral_order(example), key=lambda i, own=own: -np.nan_to_num(own[i], nan=-np.inf))  # type: ignore[misc]
-        for example, own in zip(examples, scores, strict=True)
+        sorted(neutral_order(example), key=lambda i, raw=raw: -np.nan_to_num(raw[i], nan=-np.inf))  # type: ignore[misc]
+        for example, raw in zip(examples, scores, strict=True)
     ]
     judged = [Judgments.of(example) for example in examples]
-    return Measured(
+    return DevEvaluation(
         measure(judged, rankings),
         np.concatenate(scores),
-        np.concatenate([one.relevant for one in judged]).astype(np.float64),
+        np.concatenate([each.relevant for each in judged]).astype(np.float64),
     )
 
 
-SHOWN = ("map", "mrr@10", "ndcg@10", "recall@5", "hit@1")
-
-
 @dataclass(frozen=True, slots=True)
-class Results:
-    """:param bm25: word overlap alone, for orientation: a base whose head is new ranks at random.
-    :param leaked: how many of the questions share their group or nearly their words with a training question.
+class DevResults:
+    """Metrics per query before and after training.
+
+    :param bm25: a baseline: a base with a new head ranks at random.
+    :param leaked: the number of queries that share a group or nearly all words with a training query.
     """
 
     queries: int
@@ -101,49 +103,49 @@ class Results:
     trained: Mapping[str, Floats]
     leaked: int = 0
 
-    def row(self, name: str) -> tuple[Interval, Interval, Interval, Comparison]:
-        """BM25, base and trained with intervals, and the paired difference trained − base."""
+    def row(self, metric: str) -> tuple[Interval, Interval, Interval, Comparison]:
+        """Return BM25, base and trained with intervals, and the paired difference of trained and base."""
         return (
-            interval(self.bm25[name]),
-            interval(self.base[name]),
-            interval(self.trained[name]),
-            compare(self.trained[name], self.base[name]),
+            interval(self.bm25[metric]),
+            interval(self.base[metric]),
+            interval(self.trained[metric]),
+            compare(self.trained[metric], self.base[metric]),
         )
 
     @property
-    def caution(self) -> str | None:
-        """What is to be said beside the figures where training has seen some of the questions."""
+    def leak_warning(self) -> str | None:
+        """A sentence to print next to the figures if dev queries leaked into the training data."""
         if not self.leaked:
             return None
         return (
-            f"{self.leaked} of the {self.queries} dev questions share their group or nearly their words with a "
-            "training question, so the figures flatter the trained model."
+            f"{self.leaked} of the {self.queries} dev queries share a group or nearly all words with a training "
+            "query, so the figures are optimistic."
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """For the manifest: every shown measure with its intervals."""
-        found: dict[str, Any] = {"queries": self.queries}
+        """Return every reported metric with its intervals, for the manifest."""
+        record: dict[str, Any] = {"queries": self.queries}
         if self.leaked:
-            found["leaked"] = self.leaked
-        for name in SHOWN:
-            lexical, base, trained, gain = self.row(name)
-            found[name] = {
-                "bm25": _numbers(lexical),
-                "base": _numbers(base),
-                "trained": _numbers(trained),
-                "gain": _numbers(gain.difference),
+            record["leaked"] = self.leaked
+        for metric in REPORTED_METRICS:
+            bm25, base, trained, gain = self.row(metric)
+            record[metric] = {
+                "bm25": _to_list(bm25),
+                "base": _to_list(base),
+                "trained": _to_list(trained),
+                "gain": _to_list(gain.difference),
                 "p": round(gain.p, 4),
             }
-        return found
+        return record
 
 
-def calibrate(measured: Measured) -> Calibration:
-    """Platt's scaling on the dev scores, so that relevance is a probability; none where labels are all alike."""
-    scored = ~np.isnan(measured.logits)
-    logits, labels = measured.logits[scored], measured.labels[scored]
-    if not len(labels) or labels.max() == labels.min() or np.ptp(logits) < 1e-9:
+def calibrate(evaluation: DevEvaluation) -> Calibration:
+    """Fit Platt scaling to the dev scores; the identity if all labels are equal."""
+    is_scored = ~np.isnan(evaluation.logits)
+    logits, relevant = evaluation.logits[is_scored], evaluation.relevant[is_scored]
+    if not len(relevant) or relevant.max() == relevant.min() or np.ptp(logits) < 1e-9:
         return Calibration()
-    fitted = fit_platt(logits, labels)
+    fitted = fit_platt(logits, relevant)
     return Calibration(round(fitted.scale, 6), round(fitted.bias, 6))
 
 
@@ -158,5 +160,5 @@ def _short(number: float) -> str:
     return f"{number:.3f}".replace("0.", ".", 1) if abs(number) < 1 else f"{number:.3f}"
 
 
-def _numbers(value: Interval) -> list[float | None]:
+def _to_list(value: Interval) -> list[float | None]:
     return [None if math.isnan(number) else round(number, 4) for number in (value.mean, value.low, value.high)]

@@ -1,4 +1,4 @@
-"""The model in training: a sentence-transformers CrossEncoder that reads inputs as mnemorank writes them."""
+"""The network in training: a sentence-transformers CrossEncoder over inputs encoded as at inference."""
 
 from __future__ import annotations
 
@@ -20,41 +20,27 @@ from mnemorank.scorers.encoding import Input, pack
 _CPU_CHUNK, _ACCELERATOR_CHUNK = 1024, 32768
 
 
-@contextmanager
-def in_bfloat16(device: torch.device) -> Iterator[None]:
-    """Matrix products in bfloat16; what must be exact stays in float32."""
-    # On CPU the fused attention's backward pass costs as much as all of a small model's products in bfloat16.
-    attention = sdpa_kernel(SDPBackend.MATH) if device.type == "cpu" else nullcontext()
-    reduced = torch.backends.cuda.fp16_bf16_reduction_math_sdp_allowed()  # type: ignore[no-untyped-call]
-    torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(True)
-    try:
-        with torch.autocast(device.type, torch.bfloat16), attention:
-            yield
-    finally:
-        torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(reduced)
+class PairModule(Module):
+    """Computes one logit per input. Inputs of similar length run together, which saves most of the padding.
 
-
-class PairScorer(Module):
-    """One logit an input. Inputs of like length run together, which saves most of the padding.
-
-    :param in_bfloat16: multiply matrices in bfloat16 while training; weights and measurements stay in full precision.
+    :param use_bfloat16: multiply matrices in bfloat16 in training; weights and evaluation stay in float32.
     """
 
-    def __init__(self, model: Any, tokenizer: Any, in_bfloat16: bool = False) -> None:
+    def __init__(self, model: Any, tokenizer: Any, use_bfloat16: bool = False) -> None:
         nn.Module.__init__(self)
         self.model = model
-        self._in_bfloat16 = in_bfloat16
+        self._use_bfloat16 = use_bfloat16
         self._pad_id: int = tokenizer.pad_token_id
-        # As at inference: segment ids go in where both the tokenizer and the network speak of them.
-        taken = inspect.signature(type(_inner(model)).forward).parameters
-        self._takes_types = "token_type_ids" in taken and "token_type_ids" in tokenizer.model_input_names
+        # As at inference: segment ids are passed if both the tokenizer and the network know them.
+        parameters = inspect.signature(type(_unwrap(model)).forward).parameters
+        self._takes_types = "token_type_ids" in parameters and "token_type_ids" in tokenizer.model_input_names
 
     def forward(self, features: dict[str, Any], **_: Any) -> dict[str, Any]:
         inputs: Sequence[Input] = features["inputs"]
         device = next(self.parameters()).device
         chunk = _CPU_CHUNK if device.type == "cpu" else _ACCELERATOR_CHUNK
         batches = pack([len(entry.ids) for entry in inputs], chunk)
-        with in_bfloat16(device) if self._in_bfloat16 and self.training else nullcontext():
+        with _bfloat16_products(device) if self._use_bfloat16 and self.training else nullcontext():
             scores = torch.cat([self._run([inputs[i] for i in batch], device) for batch in batches]).float()
         order = torch.tensor([i for batch in batches for i in batch], device=device)
         features["scores"] = torch.empty_like(scores).index_copy(0, order, scores)
@@ -82,46 +68,62 @@ class PairScorer(Module):
         self.model.save_pretrained(output_path)
 
 
-class YesNoScorer(PairScorer):
-    """The answer's log-odds. Only the last position's hidden state meets the two rows of the output matrix."""
+class YesNoModule(PairModule):
+    """Computes the log-odds of yes against no from the hidden state of the last token.
 
-    def __init__(self, model: Any, tokenizer: Any, answers: tuple[int | None, int], in_bfloat16: bool = False) -> None:
-        super().__init__(model, tokenizer, in_bfloat16)
+    Only two rows of the output matrix are multiplied, not the whole vocabulary.
+    """
+
+    def __init__(self, model: Any, tokenizer: Any, answers: tuple[int | None, int], use_bfloat16: bool = False) -> None:
+        super().__init__(model, tokenizer, use_bfloat16)
         self._no, self._yes = answers
 
     def score(self, feed: dict[str, Tensor]) -> Tensor:
-        causal = _inner(self.model)
+        causal = _unwrap(self.model)
         hidden = getattr(causal, causal.base_model_prefix)(**feed).last_hidden_state
         last = feed["attention_mask"].sum(dim=1) - 1
         state = hidden[torch.arange(len(last), device=hidden.device), last]
         head = causal.get_output_embeddings()
         cap = getattr(causal.config, "final_logit_softcapping", None)
-        yes = _logit(head, state, self._yes, cap)
-        return yes if self._no is None else yes - _logit(head, state, self._no, cap)
+        yes = _token_logit(head, state, self._yes, cap)
+        return yes if self._no is None else yes - _token_logit(head, state, self._no, cap)
 
 
 class Network(CrossEncoder):
-    """A CrossEncoder over `PairScorer`, for CrossEncoderTrainer."""
+    """A CrossEncoder over a `PairModule`, for CrossEncoderTrainer."""
 
-    def __init__(self, scorer: PairScorer, device: str | None = None) -> None:
-        super().__init__(modules=[scorer], device=device, activation_fn=nn.Identity())
+    def __init__(self, module: PairModule, device: str | None = None) -> None:
+        super().__init__(modules=[module], device=device, activation_fn=nn.Identity())
 
     @property
-    def scorer(self) -> PairScorer:
-        return cast(PairScorer, self[0])
+    def pair_module(self) -> PairModule:
+        return cast(PairModule, self[0])
 
     def scores(self, inputs: Sequence[Input]) -> Tensor:
         result: Tensor = self({"inputs": inputs})["scores"]
         return result
 
 
-def build_network(model: Any, tokenizer: Any, template: Template, in_bfloat16: bool = False) -> Network:
+def build_network(model: Any, tokenizer: Any, template: Template, use_bfloat16: bool = False) -> Network:
     """:param model: the Hugging Face model, or a peft model around it."""
     if template.answers is None:
-        return Network(PairScorer(model, tokenizer, in_bfloat16))
+        return Network(PairModule(model, tokenizer, use_bfloat16))
     no, yes = (None if word is None else _answer_id(tokenizer, word) for word in template.answers)
     assert yes is not None
-    return Network(YesNoScorer(model, tokenizer, (no, yes), in_bfloat16))
+    return Network(YesNoModule(model, tokenizer, (no, yes), use_bfloat16))
+
+
+@contextmanager
+def _bfloat16_products(device: torch.device) -> Iterator[None]:
+    # On CPU the backward pass of fused attention costs as much as all of a small model's products in bfloat16.
+    attention = sdpa_kernel(SDPBackend.MATH) if device.type == "cpu" else nullcontext()
+    reduced = torch.backends.cuda.fp16_bf16_reduction_math_sdp_allowed()  # type: ignore[no-untyped-call]
+    torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(True)
+    try:
+        with torch.autocast(device.type, torch.bfloat16), attention:
+            yield
+    finally:
+        torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(reduced)
 
 
 def _answer_id(tokenizer: Any, word: str) -> int:
@@ -131,13 +133,13 @@ def _answer_id(tokenizer: Any, word: str) -> int:
     return ids[0]
 
 
-def _inner(model: Any) -> Any:
-    """The Hugging Face model inside of a peft model, or the model itself."""
+def _unwrap(model: Any) -> Any:
+    """The Hugging Face model inside a peft model, or the model itself."""
     return model.get_base_model() if hasattr(model, "get_base_model") else model
 
 
-def _logit(head: Any, state: Tensor, token: int, cap: float | None) -> Tensor:
-    """One token's logit, capped as Gemma caps its."""
+def _token_logit(head: Any, state: Tensor, token: int, cap: float | None) -> Tensor:
+    """The logit of one token, with Gemma's soft cap where the model has one."""
     with torch.autocast(state.device.type, enabled=False):
         logit: Tensor = state.float() @ head.weight[token].float()
         if getattr(head, "bias", None) is not None:

@@ -1,43 +1,53 @@
-"""The objective: the recipe's losses, weighted, over the scores of one forward pass."""
+"""The objective: the weighted sum of a stage's losses over the scores of one forward pass."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-from mnemorank._internal.old_config import read_table
+from mnemorank._internal.config import validate_config
 from mnemorank.data.distill import teacher_score
 from mnemorank.data.examples import Candidate
 from mnemorank.errors import InputError
-from mnemorank.training.losses import Loss, ScoredLists, TeacherOptions, losses
+from mnemorank.training.losses import Loss, LossOptions, ScoredLists, TeacherOptions, losses
 from mnemorank.training.network import Network
-from mnemorank.training.recipe import LossTable
-from mnemorank.training.sampling import DrawnList
-
-_RANKING = ("margin", "softmax", "lambda", "listnet", "margin-mse")
+from mnemorank.training.recipe import LossSettings
+from mnemorank.training.sampling import SampledList
 
 
-def check_losses(tables: Sequence[LossTable], where: str = "loss") -> list[tuple[Loss, float, Any]]:
-    """Look the losses up and read their options; errors name the key."""
-    for i, table in enumerate(tables):
-        if table.name in [other.name for other in tables[:i]]:
-            raise InputError(f"{where}[{i}].name: {table.name} is named twice; name it once, with a weight")
-    return [
-        (
-            losses[table.name],
-            table.weight,
-            read_table(losses[table.name].options, table.options, f"{where}[{i}].options"),
-        )
-        for i, table in enumerate(tables)
-    ]
+@dataclass(frozen=True, slots=True)
+class WeightedLoss:
+    """A loss of a recipe with its weight and validated options."""
+
+    loss: Loss
+    weight: float
+    options: LossOptions
 
 
-def check_candidates(candidates: Sequence[Candidate], tables: Sequence[LossTable]) -> None:
-    """Stop where a loss lacks a teacher's score or has no place for a weight, as it would in its first batch."""
+def resolve_losses(settings: Sequence[LossSettings], file: str = "recipe") -> list[WeightedLoss]:
+    """Look up the losses and validate their options.
+
+    :param file: the recipe's file name, for errors.
+    """
+    resolved: list[WeightedLoss] = []
+    for i, entry in enumerate(settings):
+        field = f"{file}: loss.{i}"
+        if entry.name not in losses:
+            known = ", ".join(losses)
+            raise InputError(f"expected one of {known}, got {entry.name!r}", field=f"{field}.name", code="unknown")
+        if any(entry.name == other.name for other in settings[:i]):
+            raise InputError(f"{entry.name} is named twice; name it once, with a weight", field=f"{field}.name")
+        options = validate_config(losses[entry.name].options, entry.options, file, f"loss.{i}.options")
+        resolved.append(WeightedLoss(losses[entry.name], entry.weight, options))
+    return resolved
+
+
+def check_candidates(candidates: Sequence[Candidate], settings: Sequence[LossSettings]) -> None:
+    """Raise if a loss lacks teacher scores or does not support label weights, as it would in its first batch."""
     scores = [teacher_score(candidate) for candidate in candidates]
     batch = ScoredLists(
         torch.zeros(len(candidates)),
@@ -46,33 +56,33 @@ def check_candidates(candidates: Sequence[Candidate], tables: Sequence[LossTable
         torch.tensor([math.nan if score is None else score for score in scores]),
         torch.tensor([candidate.weight for candidate in candidates]),
     )
-    for loss, _, options in check_losses(tables):
-        if not loss.takes_weights:
-            batch.check_unweighted(loss.name)
-        if isinstance(options, TeacherOptions):
-            batch.taught(options)
+    for entry in resolve_losses(settings):
+        if not entry.loss.uses_weights:
+            batch.check_unweighted(entry.loss.name)
+        if isinstance(entry.options, TeacherOptions):
+            batch.with_teacher(entry.options)
 
 
-def ranks_only(tables: Sequence[LossTable]) -> bool:
+def needs_contrast(settings: Sequence[LossSettings]) -> bool:
     """Whether all losses compare candidates, so that a list of equal labels has nothing to teach."""
-    return all(table.name in _RANKING for table in tables)
+    return all(losses[entry.name].needs_contrast for entry in settings)
 
 
 class Objective(nn.Module):
-    """Takes a batch of drawn lists, gives each loss times its weight, by name."""
+    """Maps a batch of lists to each loss times its weight, by name."""
 
-    def __init__(self, model: Network, tables: Sequence[LossTable]) -> None:
+    def __init__(self, model: Network, settings: Sequence[LossSettings]) -> None:
         super().__init__()
         self.model = model
-        self._losses = check_losses(tables)
+        self._losses = resolve_losses(settings)
 
-    def forward(self, lists: Sequence[DrawnList]) -> dict[str, Tensor]:
-        scores = self.model.scores([entry for drawn in lists for entry in drawn.inputs])
+    def forward(self, lists: Sequence[SampledList]) -> dict[str, Tensor]:
+        scores = self.model.scores([entry for sampled in lists for entry in sampled.inputs])
         batch = ScoredLists(
             scores,
-            torch.tensor([label for drawn in lists for label in drawn.labels], device=scores.device),
-            tuple(len(drawn.inputs) for drawn in lists),
-            torch.tensor([score for drawn in lists for score in drawn.teacher], device=scores.device),
-            torch.tensor([weight for drawn in lists for weight in drawn.weights], device=scores.device),
+            torch.tensor([label for sampled in lists for label in sampled.labels], device=scores.device),
+            tuple(len(sampled.inputs) for sampled in lists),
+            torch.tensor([score for sampled in lists for score in sampled.teacher_scores], device=scores.device),
+            torch.tensor([weight for sampled in lists for weight in sampled.weights], device=scores.device),
         )
-        return {loss.name: weight * loss.compute(batch, options) for loss, weight, options in self._losses}
+        return {e.loss.name: e.weight * e.loss.compute(batch, e.options) for e in self._losses}

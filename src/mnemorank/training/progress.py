@@ -1,4 +1,4 @@
-"""How far a training is, for whoever shows it."""
+"""Progress of a training run, and requests to stop it."""
 
 from __future__ import annotations
 
@@ -20,88 +20,90 @@ from mnemorank.training.trainer import StageTrainer
 @dataclass(frozen=True, slots=True)
 class Progress:
     """:param loss: smoothed over the last steps.
-    :param dev: the last dev score, None before the first.
-    :param seconds_left: of this stage, by the pace so far and what a measurement takes.
-    :param is_measurement: whether the dev score is new.
-    :param measures_next: whether a measurement is about to begin.
+    :param dev: the last dev score; None before the first.
+    :param seconds_left: the estimated time to the end of the stage, evaluations included.
+    :param is_evaluation: whether the dev score is new.
+    :param evaluates_next: whether an evaluation is about to start.
     """
 
     stage: str
-    number: int
-    stages: int
+    stage_number: int
+    stage_count: int
     step: int
     steps: int
     loss: float
     dev: float | None
     seconds_left: float
-    is_measurement: bool = False
-    measures_next: bool = False
+    is_evaluation: bool = False
+    evaluates_next: bool = False
 
 
-Report = Callable[[Progress], None]
-Say = Callable[[str], None]
+ProgressCallback = Callable[[Progress], None]
+MessageCallback = Callable[[str], None]
 
 
-class Reporting(TrainerCallback):
-    """Tells `report` after every step and every measurement.
+class ProgressReporter(TrainerCallback):
+    """Calls back after every step and every evaluation.
 
-    :param measuring: seconds that a measurement took before, such as that of the base.
+    :param evaluation_seconds: the duration of an earlier evaluation, such as that of the base.
     """
 
-    def __init__(self, report: Report, number: int, stages: int, measuring: float = 0.0) -> None:
-        self._report, self._number, self._stages = report, number, stages
-        self._measuring = measuring
+    def __init__(
+        self, callback: ProgressCallback, stage_number: int, stage_count: int, evaluation_seconds: float = 0.0
+    ) -> None:
+        self._callback, self._stage_number, self._stage_count = callback, stage_number, stage_count
+        self._evaluation_seconds = evaluation_seconds
         self._loss: float | None = None
         self._dev: float | None = None
-        self._training = 0.0
-        self._marked = time.monotonic()
-        self._first = 0
+        self._training_seconds = 0.0
+        self._lap_start = time.monotonic()
+        self._first_step = 0
         self.trainer: StageTrainer | None = None
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        self._marked, self._first = time.monotonic(), state.global_step
+        self._lap_start, self._first_step = time.monotonic(), state.global_step
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         assert self.trainer is not None
-        self._training += self._since_mark()
+        self._training_seconds += self._lap()
         loss = self.trainer.last_loss
         self._loss = loss if self._loss is None else 0.95 * self._loss + 0.05 * loss
-        self._tell(state, is_measurement=False)
+        self._report(state, is_evaluation=False)
 
     def on_evaluate(self, args: Any, state: Any, control: Any, metrics: Any = None, **_: Any) -> None:
-        self._measuring, self._dev = self._since_mark(), metrics["dev"]
-        self._tell(state, is_measurement=True)
+        self._evaluation_seconds, self._dev = self._lap(), metrics["dev"]
+        self._report(state, is_evaluation=True)
 
-    def _tell(self, state: Any, *, is_measurement: bool) -> None:
+    def _report(self, state: Any, *, is_evaluation: bool) -> None:
         assert self.trainer is not None
         assert self._loss is not None
-        pace = self._training / max(state.global_step - self._first, 1)
-        measures_next = not is_measurement and self.trainer.is_due(state.global_step)
-        measurements = self.trainer.measurements_after(state.global_step) + measures_next
-        left = pace * (state.max_steps - state.global_step) + self._measuring * measurements
-        self._report(
+        step_seconds = self._training_seconds / max(state.global_step - self._first_step, 1)
+        evaluates_next = not is_evaluation and self.trainer.evaluates_after(state.global_step)
+        evaluations = self.trainer.evaluations_left(state.global_step) + evaluates_next
+        left = step_seconds * (state.max_steps - state.global_step) + self._evaluation_seconds * evaluations
+        self._callback(
             Progress(
                 self.trainer.stage.name,
-                self._number,
-                self._stages,
+                self._stage_number,
+                self._stage_count,
                 state.global_step,
                 state.max_steps,
                 self._loss,
                 self._dev,
                 left,
-                is_measurement,
-                measures_next,
+                is_evaluation,
+                evaluates_next,
             )
         )
 
-    def _since_mark(self) -> float:
-        """Seconds since the last mark, which is set anew."""
-        before, self._marked = self._marked, time.monotonic()
-        return self._marked - before
+    def _lap(self) -> float:
+        """Return the seconds since the last lap and start a new one."""
+        before, self._lap_start = self._lap_start, time.monotonic()
+        return self._lap_start - before
 
 
 class InterruptedTrainingError(MnemorankError):
-    """Training was asked to stop, and has saved where it stood."""
+    """Training was asked to stop and has saved a checkpoint."""
 
 
 class StopRequest:
@@ -114,7 +116,7 @@ class StopRequest:
 
 @contextmanager
 def stop_on_signals() -> Iterator[StopRequest]:
-    """Turn SIGINT and SIGTERM into a request, for the length of the block. Only the main thread can."""
+    """Turn the first SIGINT or SIGTERM in the block into a stop request. Works in the main thread only."""
     request = StopRequest()
     if threading.current_thread() is not threading.main_thread():
         yield request

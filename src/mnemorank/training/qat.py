@@ -1,54 +1,69 @@
-"""Quantization-aware training with torchao: the forward pass rounds as the quantized model will.
+"""Quantization-aware training: the forward pass rounds weights and activations as the quantized model will.
 
-`prepare` puts fake quantizers on the linear layers (INT8 activations per token, INT4 or INT8 weights in groups);
-`convert` leaves plain layers whose weights lie on the grid, with the scales of each group, so that an exporter can
-write exactly the trained numbers. `int8-dynamic` rounds as that kind of file does instead (`dynamic_rounding`).
+`int4` and `int8` use torchao's fake quantizers (INT8 activations per token, weights in groups); afterwards the weights
+are exact multiples of their group's scale, and the scales are saved so that the export writes exactly the trained
+numbers. `int8-dynamic` rounds as the dynamic INT8 export does (`DynamicLinear`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn import functional
 
+from mnemorank._internal.quiet import quiet_libraries
 from mnemorank.errors import InputError
-from mnemorank.training.quiet import quiet
-from mnemorank.training.recipe import DYNAMIC, Qat
+from mnemorank.training.recipe import QatSettings
 
-SCALES = "qat.safetensors"
+SCALES_FILE = "qat.safetensors"
 _BITS = {"int4": 4, "int8": 8}
 
 
 @dataclass(frozen=True, slots=True)
-class Grid:
-    """What an exporter needs: weight = code · scale, code from −2^(bits−1) to 2^(bits−1) − 1.
+class WeightScales:
+    """The scales of weights in groups: weight = code · scale, with codes from −2^(bits−1) to 2^(bits−1) − 1.
 
-    :param scales: layer name → (outputs, groups).
+    :param scales: by layer name, of shape (outputs, groups).
     """
 
     bits: int
     group_size: int
-    scales: dict[str, Tensor]
+    scales: Mapping[str, Tensor]
+
+    def save(self, path: Path) -> None:
+        metadata = {"bits": str(self.bits), "group_size": str(self.group_size)}
+        save_file(dict(self.scales), path, metadata=metadata)
+
+    @classmethod
+    def load(cls, path: Path) -> WeightScales:
+        with safe_open(str(path), framework="pt") as file:
+            metadata = file.metadata()
+            scales = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        return cls(int(metadata["bits"]), int(metadata["group_size"]), scales)
 
 
-def prepare(model: nn.Module, qat: Qat, skip: tuple[str, ...] = ()) -> list[str]:
-    """Make the linear layers round in the forward pass, in place; returns their names.
+def prepare_qat(model: nn.Module, qat: QatSettings, skip: tuple[str, ...] = ()) -> list[str]:
+    """Make the linear layers round in the forward pass, in place; return their names.
 
-    :param skip: parts of names of layers to leave alone, such as the head.
+    :param skip: layers with one of these parts in their name stay as they are, such as the head.
     """
     names = [
         name
         for name, module in model.named_modules()
         if isinstance(module, nn.Linear) and not any(part in name.split(".") for part in skip)
     ]
-    if qat.weights == DYNAMIC:
+    if qat.weights == "int8-dynamic":
         for name in names:
-            _replace(model, name, DynamicLinear.of(model.get_submodule(name)))  # type: ignore[arg-type]
+            _replace_module(model, name, DynamicLinear.wrap(model.get_submodule(name)))  # type: ignore[arg-type]
         return names
-    with quiet():
+    with quiet_libraries():
         from torchao.quantization import quantize_
         from torchao.quantization.qat import IntxFakeQuantizeConfig, QATConfig
 
@@ -64,12 +79,12 @@ def prepare(model: nn.Module, qat: Qat, skip: tuple[str, ...] = ()) -> list[str]
     return names
 
 
-def convert(model: nn.Module, qat: Qat) -> Grid | None:
-    """Put plain linear layers in the place of the rounding ones, in place; their weights lie on the grid, if any."""
-    if qat.weights == DYNAMIC:
+def finish_qat(model: nn.Module, qat: QatSettings) -> WeightScales | None:
+    """Replace the rounding layers by plain ones with rounded weights, in place; return the scales, if any."""
+    if qat.weights == "int8-dynamic":
         for name, module in list(model.named_modules()):
             if isinstance(module, DynamicLinear):
-                _replace(model, name, module.plain())
+                _replace_module(model, name, module.unwrap())
         return None
     from torchao.quantization.qat import FakeQuantizedLinear
 
@@ -78,21 +93,21 @@ def convert(model: nn.Module, qat: Qat) -> Grid | None:
     rounding = {name: module for name, module in model.named_modules() if isinstance(module, FakeQuantizedLinear)}
     for name, module in rounding.items():
         with torch.no_grad():
-            on_grid = module.weight_fake_quantizer(module.weight).detach()
-            scale = module.weight_fake_quantizer.scale.detach().float().reshape(len(on_grid), -1)
-            codes = torch.round(on_grid / scale.repeat_interleave(qat.group_size, dim=1))
+            rounded = module.weight_fake_quantizer(module.weight).detach()
+            scale = module.weight_fake_quantizer.scale.detach().float().reshape(len(rounded), -1)
+            codes = torch.round(rounded / scale.repeat_interleave(qat.group_size, dim=1))
             if codes.min() < low or codes.max() > high:
                 raise InputError(
                     f"{name}: codes from {codes.min()} to {codes.max()} do not fit in {qat.weights}", field="qat"
                 )
             plain = module.to_linear()
             plain.weight = nn.Parameter(codes * scale.repeat_interleave(qat.group_size, dim=1))
-        _replace(model, name, plain)
+        _replace_module(model, name, plain)
         scales[name] = scale.contiguous()
-    return Grid(_BITS[qat.weights], qat.group_size, scales)
+    return WeightScales(_BITS[qat.weights], qat.group_size, scales)
 
 
-def _replace(model: nn.Module, name: str, module: nn.Module) -> None:
+def _replace_module(model: nn.Module, name: str, module: nn.Module) -> None:
     parent, _, last = name.rpartition(".")
     setattr(model.get_submodule(parent), last, module)
 
@@ -106,24 +121,27 @@ _WEIGHT_STEPS = 64
 
 
 class DynamicLinear(nn.Linear):
+    """A linear layer that rounds inputs and weights as ONNX Runtime's dynamic INT8 quantization does."""
+
     @classmethod
-    def of(cls, layer: nn.Linear) -> DynamicLinear:
-        """The same parameters, rounded on use."""
+    def wrap(cls, layer: nn.Linear) -> DynamicLinear:
+        """Return a rounding layer that shares the parameters of a plain one."""
         rounding = cls(layer.in_features, layer.out_features, layer.bias is not None, device="meta")
         rounding.weight, rounding.bias = layer.weight, layer.bias
         return rounding
 
-    def plain(self) -> nn.Linear:
+    def unwrap(self) -> nn.Linear:
+        """Return a plain layer that shares the parameters."""
         layer = nn.Linear(self.in_features, self.out_features, self.bias is not None, device="meta")
         layer.weight, layer.bias = self.weight, self.bias
         return layer
 
     def forward(self, inputs: Tensor) -> Tensor:
-        return functional.linear(rounded_inputs(inputs), rounded_weights(self.weight), self.bias)
+        return functional.linear(_round_inputs(inputs), _round_weights(self.weight), self.bias)
 
 
-def rounded_inputs(inputs: Tensor) -> Tensor:
-    """To 256 steps of each pair's own range, 0 among them."""
+def _round_inputs(inputs: Tensor) -> Tensor:
+    """Round to 256 steps over the range of each pair, 0 included; gradients pass unchanged."""
     with torch.no_grad():
         axes = tuple(range(1, inputs.dim()))
         low = inputs.amin(axes, keepdim=True).clamp(max=0)
@@ -135,8 +153,8 @@ def rounded_inputs(inputs: Tensor) -> Tensor:
     return inputs + error
 
 
-def rounded_weights(weight: Tensor) -> Tensor:
-    """To 7 bits, each output by its own scale."""
+def _round_weights(weight: Tensor) -> Tensor:
+    """Round to 7 bits with one scale per output; gradients pass unchanged."""
     with torch.no_grad():
         scale = (weight.abs().amax(1, keepdim=True) / _WEIGHT_STEPS).clamp(min=1e-8)
         error = (weight / scale).round().clamp(-_WEIGHT_STEPS, _WEIGHT_STEPS) * scale - weight

@@ -1,225 +1,188 @@
-"""The recipe: all that decides how a model is trained, checked before anything runs."""
+"""Recipes: everything that decides how a model is trained, read from TOML and validated before any work starts."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, is_dataclass, replace
+from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, Self
 
-from mnemorank._internal.old_config import at_least, between, file_name, one_of, positive
+from pydantic import AfterValidator, Field, PrivateAttr, model_validator
+
+from mnemorank._internal.config import (
+    ConfigModel,
+    apply_override,
+    check_choice,
+    check_file_name,
+    expand_variables,
+    read_toml,
+    validate_config,
+)
 from mnemorank.artifact.formats import formats
 from mnemorank.artifact.manifest import CHECKS, Calibration, PipelineWeights, Windows
 from mnemorank.artifact.templates import templates
 from mnemorank.data.sources import Source
 from mnemorank.errors import InputError
 
-KINDS = ("classifier", "yes-no")
-SCHEDULES = ("linear", "cosine", "constant", "hold")
-PRECISIONS = ("float32", "bfloat16")
-MEASURES = ("map", "mrr@10", "ndcg@10", "hit@1")
+FileName = Annotated[str, AfterValidator(check_file_name)]
+RecipeSource = Annotated[Source, AfterValidator(lambda source: replace(source, path=source.path.expanduser()))]
 
 
-@dataclass(frozen=True, slots=True)
-class ModelTable:
-    """:param base: a folder, `hf:org/name`, or `module:NAME` for an installed package whose `get_model_path()` tells.
-    :param kind: `classifier` (one logit a pair) or `yes-no` (a causal language model's two answers).
-    :param dropout: of every dropout layer in the base; 0 nearly halves the time on CPU.
-    :param freeze_layers: how many of the lowest layers stay as they are.
-    :param special_tokens: added to the tokenizer, with embeddings of their own that are trained.
+class ModelSettings(ConfigModel):
+    """The base model, and how it reads a query and a memory.
+
+    :param base: a folder, `hf:org/name`, or `module:NAME` for an installed package with a `get_model_path()`.
+    :param kind: `classifier` (one logit per pair) or `yes-no` (a causal language model that answers yes or no).
+    :param dropout: the rate of all dropout layers in the base; 0 nearly halves the training time on CPU.
+    :param freeze_layers: the number of lowest layers that are not trained.
+    :param special_tokens: tokens to add to the tokenizer; their embeddings are trained.
     """
 
     base: str
-    kind: str = "classifier"
-    format: str = "hindsight-2"
-    template: str = "pair"
+    kind: Literal["classifier", "yes-no"] = "classifier"
+    format: Annotated[str, AfterValidator(lambda name: check_choice(name, tuple(formats)))] = "hindsight-2"
+    template: Annotated[str, AfterValidator(lambda name: check_choice(name, tuple(templates)))] = "pair"
     instruction: str | None = None
-    max_length: int = 256
-    dropout: float = 0.0
-    freeze_layers: int = 0
+    max_length: int = Field(default=256, ge=16)
+    dropout: float = Field(default=0.0, ge=0, le=0.9)
+    freeze_layers: int = Field(default=0, ge=0)
     freeze_embeddings: bool = False
     special_tokens: tuple[str, ...] = ()
 
-    def __post_init__(self) -> None:
-        one_of(self, "kind", KINDS)
-        one_of(self, "format", tuple(formats))
-        one_of(self, "template", tuple(templates))
-        at_least(self, "max_length", 16)
-        at_least(self, "freeze_layers", 0)
-        between(self, "dropout", 0, 0.9)
+    @model_validator(mode="after")
+    def _template_fits_kind(self) -> Self:
         if (templates[self.template].answers is not None) != (self.kind == "yes-no"):
-            raise InputError(f"{self.template!r} does not go with kind {self.kind!r}", field="template")
+            raise InputError(f"{self.template!r} does not fit kind {self.kind!r}", field="template")
+        return self
 
 
-@dataclass(frozen=True, slots=True)
-class Lora:
-    """:param targets: names of the linear layers that get an adapter; empty for all but the head.
-    :param merge: fold the adapter into the base, so that the result is a plain model.
+class LoraSettings(ConfigModel):
+    """LoRA adapters.
+
+    :param targets: names of the linear layers to adapt; empty for all but the head.
+    :param merge: merge the adapter into the base, so that the result is a plain model.
     """
 
-    r: int = 16
-    alpha: int = 32
-    dropout: float = 0.0
+    r: int = Field(default=16, ge=1)
+    alpha: int = Field(default=32, ge=1)
+    dropout: float = Field(default=0.0, ge=0, le=0.9)
     targets: tuple[str, ...] = ()
     merge: bool = False
 
-    def __post_init__(self) -> None:
-        at_least(self, "r", 1)
-        at_least(self, "alpha", 1)
-        between(self, "dropout", 0, 0.9)
 
+class QatSettings(ConfigModel):
+    """Quantization-aware training.
 
-DYNAMIC = "int8-dynamic"
-
-
-@dataclass(frozen=True, slots=True)
-class Qat:
-    """Quantization-aware training: INT8 activations per token, weights in groups of `group_size`.
-
-    :param weights: `int4` or `int8`; or `int8-dynamic`, which rounds as the export of that kind does (no groups).
+    :param weights: `int4` or `int8` weights in groups with INT8 activations per token; or `int8-dynamic`, which rounds
+        as the dynamic INT8 export does and ignores `group_size`.
     """
 
-    weights: str = "int4"
-    group_size: int = 32
-
-    def __post_init__(self) -> None:
-        one_of(self, "weights", ("int4", "int8", DYNAMIC))
-        one_of(self, "group_size", (16, 32, 64, 128, 256))
+    weights: Literal["int4", "int8", "int8-dynamic"] = "int4"
+    group_size: Literal[16, 32, 64, 128, 256] = 32
 
 
-@dataclass(frozen=True, slots=True)
-class Average:
+class AverageSettings(ConfigModel):
     """Weight averaging.
 
-    :param decay: of the running average of the weights, which is what is measured and saved; 0 for none.
+    :param decay: of the exponential moving average of the weights, which is evaluated and saved; 0 for none.
     :param with_base: the share of the base's own weights mixed into the result, against forgetting.
     """
 
-    decay: float = 0.0
-    with_base: float = 0.0
-
-    def __post_init__(self) -> None:
-        between(self, "decay", 0, 0.99999)
-        between(self, "with_base", 0, 1)
+    decay: float = Field(default=0.0, ge=0, le=0.99999)
+    with_base: float = Field(default=0.0, ge=0, le=1)
 
 
-@dataclass(frozen=True, slots=True)
-class Lists:
-    """What is drawn from each example each time it comes up.
+class ListSampling(ConfigModel):
+    """How many candidates of an example are sampled each time it comes up; None for all."""
 
-    :param positives: the most relevant candidates, None for all.
-    :param negatives: the most irrelevant candidates, None for all.
+    positives: int | None = Field(default=None, ge=1)
+    negatives: int | None = Field(default=None, ge=0)
+
+
+class FeatureNoise(ConfigModel):
+    """Noise for the `features` template, so that the model cannot rely on the feature tokens alone.
+
+    :param drop: the probability of leaving out a feature.
+    :param swap: the probability of giving a text the features of another text in its list.
     """
 
-    positives: int | None = None
-    negatives: int | None = None
-
-    def __post_init__(self) -> None:
-        at_least(self, "positives", 1)
-        at_least(self, "negatives", 0)
+    drop: float = Field(default=0.0, ge=0, le=1)
+    swap: float = Field(default=0.0, ge=0, le=1)
 
 
-@dataclass(frozen=True, slots=True)
-class FeatureNoise:
-    """For the `features` template, so that the model cannot lean on the feature tokens.
-
-    :param drop: how often each feature is left out.
-    :param swap: how often a text bears the features of another of its list.
-    """
-
-    drop: float = 0.0
-    swap: float = 0.0
-
-    def __post_init__(self) -> None:
-        between(self, "drop", 0, 1)
-        between(self, "swap", 0, 1)
-
-
-@dataclass(frozen=True, slots=True)
-class LossTable:
-    """:param options: what the loss itself takes, such as `margin`."""
+class LossSettings(ConfigModel):
+    """A loss by name, its weight in the sum, and its own options, such as `margin`."""
 
     name: str
-    weight: float = 1.0
-    options: dict[str, Any] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        positive(self, "weight")
+    weight: float = Field(default=1.0, gt=0)
+    options: dict[str, Any] = Field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Stage:
-    """One part of a curriculum. What a `[[stage]]` does not say, it takes from the recipe's own tables.
+class StageSettings(ConfigModel):
+    """One stage of a curriculum. Keys that a `[[stage]]` does not set come from the tables of the recipe.
 
-    :param batch_size: lists in a batch.
-    :param accumulate: batches in an optimizer step.
-    :param warmup: share of the steps over which the learning rate rises.
-    :param schedule: `linear`, `cosine`, `constant`, or `hold` (constant for 60 %, then down).
+    :param batch_size: lists per batch.
+    :param accumulate: batches per optimizer step.
+    :param warmup: the share of steps during which the learning rate rises.
+    :param schedule: `linear`, `cosine`, `constant`, or `hold` (constant for 60 % of the steps, then linear).
     :param layer_decay: the learning rate of each layer is that of the layer above times this.
-    :param head_factor: weights that the base did not bring (a new head) learn this many times as fast.
-    :param steps: stop after so many optimizer steps, whatever `epochs` says.
-    :param sort_by_length: put lists of like length into a batch, which saves padding.
+    :param head_factor: multiplies the learning rate of weights that the base lacks, such as a new head.
+    :param steps: stop after this many optimizer steps, whatever `epochs` says.
+    :param sort_by_length: batch lists of similar length together, which saves padding.
     """
 
-    name: str = "train"
-    data: tuple[Source, ...] = ()
-    loss: tuple[LossTable, ...] = ()
-    lists: Lists = Lists()
+    name: FileName = "train"
+    data: tuple[RecipeSource, ...] = ()
+    loss: tuple[LossSettings, ...] = ()
+    lists: ListSampling = ListSampling()
     features: FeatureNoise = FeatureNoise()
-    epochs: int = 1
-    steps: int | None = None
-    batch_size: int = 8
-    accumulate: int = 1
-    learning_rate: float = 2e-5
-    warmup: float = 0.06
-    schedule: str = "linear"
-    weight_decay: float = 0.01
-    layer_decay: float = 1.0
-    head_factor: float = 1.0
-    max_grad_norm: float = 1.0
+    epochs: int = Field(default=1, ge=1)
+    steps: int | None = Field(default=None, ge=1)
+    batch_size: int = Field(default=8, ge=1)
+    accumulate: int = Field(default=1, ge=1)
+    learning_rate: float = Field(default=2e-5, gt=0)
+    warmup: float = Field(default=0.06, ge=0, le=1)
+    schedule: Literal["linear", "cosine", "constant", "hold"] = "linear"
+    weight_decay: float = Field(default=0.01, ge=0, le=1)
+    layer_decay: float = Field(default=1.0, gt=0)
+    head_factor: float = Field(default=1.0, gt=0)
+    max_grad_norm: float = Field(default=1.0, gt=0)
     sort_by_length: bool = True
 
-    def __post_init__(self) -> None:
-        file_name(self, "name")
-        for name in ("epochs", "batch_size", "accumulate", "steps"):
-            at_least(self, name, 1)
-        for name in ("learning_rate", "layer_decay", "head_factor", "max_grad_norm"):
-            positive(self, name)
-        one_of(self, "schedule", SCHEDULES)
-        between(self, "warmup", 0, 1)
-        between(self, "weight_decay", 0, 1)
+    @property
+    def mask_rates(self) -> dict[str, float]:
+        """The share of tokens to mask, by source."""
+        return {source.display_name: source.mask_rate for source in self.data}
 
 
-@dataclass(frozen=True, slots=True)
-class Dev:
-    """What the model is measured on while it trains, and chosen by.
+class DevSettings(ConfigModel):
+    """The data that the model is evaluated on during training, and how its best checkpoint is chosen.
 
-    :param every: optimizer steps between measurements, None for once an epoch.
-    :param patience: measurements without a gain after which a stage stops; None to go on to the end.
-    :param limit: the most queries measured.
+    :param every: optimizer steps between evaluations; None for once per epoch.
+    :param patience: evaluations without improvement after which a stage stops; None for never.
+    :param limit: the number of queries to sample when there are more.
     """
 
-    data: tuple[Source, ...] = ()
-    measure: str = "map"
-    every: int | None = None
-    patience: int | None = None
-    limit: int | None = None
+    data: tuple[RecipeSource, ...] = ()
+    metric: Literal["map", "mrr@10", "ndcg@10", "hit@1"] = "map"
+    every: int | None = Field(default=None, ge=1)
+    patience: int | None = Field(default=None, ge=1)
+    limit: int | None = Field(default=None, ge=1)
 
-    def __post_init__(self) -> None:
-        one_of(self, "measure", MEASURES)
-        for name in ("every", "patience", "limit"):
-            at_least(self, name, 1)
+    @model_validator(mode="after")
+    def _has_no_training_options(self) -> Self:
         for i, source in enumerate(self.data):
-            for name, plain in (("weight", 1.0), ("hard_negatives", None), ("mask_rate", 0.0)):
-                if getattr(source, name) != plain:
-                    raise InputError(f"data[{i}].{name}: is for training; dev questions are measured as they are, once")
+            for name, default in (("weight", 1.0), ("hard_negatives", None), ("mask_rate", 0.0)):
+                if getattr(source, name) != default:
+                    raise InputError("applies to training data only", field=f"data.{i}.{name}")
+        return self
 
 
-@dataclass(frozen=True, slots=True)
-class PipelineTable:
-    """How the pipeline is to run the model, copied into the manifest.
+class PipelineSettings(ConfigModel):
+    """How the ranking pipeline runs the model; copied into the manifest.
 
-    :param calibration: instead of the one that is fitted on the dev questions, as where it was fitted with the blend.
+    :param calibration: replaces the calibration that is fitted on the dev data.
     """
 
     weights: PipelineWeights = PipelineWeights()
@@ -229,58 +192,137 @@ class PipelineTable:
     abstain_below: float = 0.0
     calibration: Calibration | None = None
 
-    def __post_init__(self) -> None:
-        # As the manifest is read: what it refuses would be trained, and could never be loaded.
-        for key, value in asdict(self).items():
-            parts = {f"{key}.{name}": part for name, part in value.items()} if isinstance(value, dict) else {key: value}
-            for name, part in parts.items():
-                if name in CHECKS and not CHECKS[name][1](part):
-                    raise InputError(f"expected {CHECKS[name][0]}, got {part!r:.60}", field=name)
+    @model_validator(mode="after")
+    def _fits_the_manifest(self) -> Self:
+        """Reject what the manifest would reject, before hours of training."""
+        for key in type(self).model_fields:
+            value = getattr(self, key)
+            parts = asdict(value) if is_dataclass(value) and not isinstance(value, type) else {"": value}
+            for part, number in parts.items():
+                name = f"{key}.{part}".rstrip(".")
+                if name in CHECKS and not CHECKS[name][1](number):
+                    raise InputError(f"expected {CHECKS[name][0]}, got {number!r:.60}", field=name)
+        return self
 
 
-@dataclass(frozen=True, slots=True)
-class Recipe:
-    """:param tables: the recipe as it was written, with environment variables by name, for the record.
+class Recipe(ConfigModel):
+    """A training run.
+
     :param save_every: optimizer steps between checkpoints; one is also written when the last is `save_minutes` old.
-    :param threads: of torch; None for all cores.
-    :param precision: of the matrix products in training, `float32` or `bfloat16`; the latter is faster where the
-        processor has instructions for it. Weights, losses and measurements are in float32 either way.
+    :param threads: torch threads; None for all cores.
+    :param precision: of the matrix products in training. `bfloat16` is faster on processors with instructions for it;
+        weights, losses and evaluation are in float32 either way.
     """
 
-    name: str
-    model: ModelTable
-    stage: tuple[Stage, ...]
+    name: FileName
     description: str = ""
-    seed: int = 1
-    threads: int | None = None
-    precision: str = "float32"
-    save_every: int = 200
-    save_minutes: float = 5.0
-    lora: Lora | None = None
-    qat: Qat | None = None
-    average: Average = Average()
-    pipeline: PipelineTable = PipelineTable()
-    dev: Dev = Dev()
-    tables: dict[str, Any] = field(default_factory=dict)
+    seed: int = Field(default=1, ge=0, le=2**32 - 1)
+    threads: int | None = Field(default=None, ge=1)
+    precision: Literal["float32", "bfloat16"] = "float32"
+    save_every: int = Field(default=200, ge=1)
+    save_minutes: float = Field(default=5.0, ge=0)
+    model: ModelSettings
+    lora: LoraSettings | None = None
+    qat: QatSettings | None = None
+    average: AverageSettings = AverageSettings()
+    pipeline: PipelineSettings = PipelineSettings()
+    dev: DevSettings = DevSettings()
+    stage: tuple[StageSettings, ...]
+    _file: str = PrivateAttr("recipe")
+    _tables: dict[str, Any] = PrivateAttr(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        file_name(self, "name")
-        between(self, "seed", 0, 2**32 - 1)
-        at_least(self, "threads", 1)
-        one_of(self, "precision", PRECISIONS)
-        at_least(self, "save_every", 1)
-        at_least(self, "save_minutes", 0)
+    @model_validator(mode="after")
+    def _trains_whole_weights_for_qat(self) -> Self:
         if self.qat and self.lora:
-            raise InputError("does not go with lora: train the merged model in a second recipe", field="qat")
+            raise InputError("cannot be combined with lora; quantize the merged model in a second run", field="qat")
+        return self
+
+    @property
+    def file(self) -> str:
+        """The file name, for error messages."""
+        return self._file
+
+    @property
+    def tables(self) -> dict[str, Any]:
+        """The tables as written, with environment variables unexpanded, for the record."""
+        return self._tables
 
     def to_dict(self) -> dict[str, Any]:
-        """The whole recipe as JSON values, defaults included."""
-        return {key: value for key, value in _plain(asdict(self)).items() if key != "tables"}
+        """Return the whole recipe, defaults included, as JSON values."""
+        return self.model_dump(mode="json")
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    return str(value) if isinstance(value, Path) else value
+class _SharedTables(ConfigModel):
+    """Tables of a recipe that its stages inherit."""
+
+    train: StageSettings = StageSettings()
+    data: tuple[RecipeSource, ...] = ()
+    loss: tuple[LossSettings, ...] = ()
+    lists: ListSampling = ListSampling()
+    features: FeatureNoise = FeatureNoise()
+
+
+def load_recipe(name: str | Path, overrides: Sequence[str] = ()) -> Recipe:
+    """Read and validate a recipe.
+
+    :param name: a TOML file, or the name of a bundled recipe.
+    :param overrides: `key=value` each, such as `model.base=/models/minilm`; see `apply_override`.
+    """
+    path = find_recipe(name)
+    table = read_toml(path)
+    for override in overrides:
+        table = apply_override(table, override)
+    return parse_recipe({"name": path.stem, **table}, path.name)
+
+
+def parse_recipe(table: Mapping[str, Any], file: str = "recipe") -> Recipe:
+    """Validate the tables of a recipe. Stages inherit from `train`, `data`, `loss`, `lists` and `features`."""
+    rest = expand_variables(table, file)
+    shared = {key: rest.pop(key) for key in _SharedTables.model_fields if key in rest}
+    validate_config(_SharedTables, shared, file)
+    inherited = {**shared.pop("train", {}), **shared}
+    stages = rest.pop("stage", [{}])
+    if not isinstance(stages, list) or not all(isinstance(stage, Mapping) for stage in stages) or not stages:
+        raise InputError("expected a list of tables, [[stage]]", field=f"{file}: stage")
+    rest["stage"] = [
+        {"name": f"stage-{i}" if len(stages) > 1 else "train", **inherited, **stage}
+        for i, stage in enumerate(stages, 1)
+    ]
+    recipe = validate_config(Recipe, rest, file)
+    for i, stage in enumerate(recipe.stage):
+        for key in ("data", "loss"):
+            if not getattr(stage, key):
+                raise InputError(f"stage {i + 1} needs at least one [[{key}]]", field=f"{file}: {key}", code="missing")
+        _check_source_names(stage.data, f"{file}: stage.{i}.data" if "data" in stages[i] else f"{file}: data")
+    recipe._file, recipe._tables = file, dict(table)
+    return recipe
+
+
+def find_recipe(name: str | Path) -> Path:
+    """Return the file of a recipe, given by its path or as the name of a bundled recipe."""
+    path = Path(name).expanduser()
+    if path.is_file():
+        return path
+    bundled = bundled_recipes()
+    if str(name) in bundled:
+        return bundled[str(name)]
+    raise InputError(f"no such file, and not one of the bundled recipes: {', '.join(bundled)}", field=str(name))
+
+
+def bundled_recipes() -> dict[str, Path]:
+    """Return the recipes in `assets/recipes`, by name."""
+    folder = Path(str(files("mnemorank"))) / "assets" / "recipes"
+    return {path.stem: path for path in sorted(folder.glob("*.toml"))}
+
+
+def _check_source_names(sources: Sequence[Source], field: str) -> None:
+    """Examples know their source by name only, so sources of one name must be treated alike."""
+    first: dict[str, Source] = {}
+    for i, source in enumerate(sources):
+        other = first.setdefault(source.display_name, source)
+        for key in ("mask_rate", "label_conflicts"):
+            if getattr(source, key) != getattr(other, key):
+                raise InputError(
+                    f"differs from that of another source named {source.display_name!r}; give each its own name",
+                    field=f"{field}.{i}.{key}",
+                )

@@ -1,4 +1,7 @@
-"""What is drawn in which order. A draw depends on seed, epoch and position alone, so that a resumed run repeats it."""
+"""Sampling: which candidates of a list are trained on, and in which order lists come up.
+
+Everything depends on seed, epoch and position alone, so that a resumed run repeats it.
+"""
 
 from __future__ import annotations
 
@@ -11,105 +14,105 @@ from torch.utils.data import Dataset, Sampler
 from mnemorank.errors import InputError
 from mnemorank.scorers.encoding import Input, InputWriter
 from mnemorank.scorers.protocol import Pair
-from mnemorank.training.augmentation import Hiding, NoisyFeatures
-from mnemorank.training.dataset import ReadyList
-from mnemorank.training.recipe import Lists
+from mnemorank.training.augmentation import NoisyFeatures, TokenMasking
+from mnemorank.training.dataset import PreparedList
+from mnemorank.training.recipe import ListSampling
 
-Draw = tuple[int, int]
-_POOL = 64  # batches among which lists of like length are put together
+EpochAndPosition = tuple[int, int]
+_SORTED_BATCHES = 64  # lists are sorted by length within this many batches
 
 
 @dataclass(frozen=True, slots=True)
-class DrawnList:
-    """One list of a batch, as token ids."""
+class SampledList:
+    """A list of a batch, as token ids."""
 
     id: str
     source: str
     query: str
     inputs: tuple[Input, ...]
     labels: tuple[float, ...]
-    teacher: tuple[float, ...]
+    teacher_scores: tuple[float, ...]
     weights: tuple[float, ...]
 
 
-class Draws(Dataset[DrawnList]):
-    """Lists by (epoch, position); each time other candidates are drawn, as the recipe's `lists` says.
+class ListDataset(Dataset[SampledList]):
+    """Lists by (epoch, position), with candidates sampled again in each epoch.
 
-    :param hidden: the share of tokens to hide, by source.
+    :param mask_rates: the share of tokens to mask, by source.
     """
 
     def __init__(
         self,
-        lists: Sequence[ReadyList],
+        lists: Sequence[PreparedList],
         writer: InputWriter,
-        drawing: Lists,
+        sampling: ListSampling,
         seed: int,
         noise: NoisyFeatures | None = None,
-        hidden: Mapping[str, float] | None = None,
+        mask_rates: Mapping[str, float] | None = None,
     ) -> None:
         self._lists = lists
         self._writer = writer
-        self._drawing = drawing
+        self._sampling = sampling
         self._seed = seed
         self._noise = noise
-        self._hiding = Hiding(writer.tokenizer, hidden or {})
+        self._masking = TokenMasking(writer.tokenizer, mask_rates or {})
 
     def __len__(self) -> int:
         return len(self._lists)
 
-    def __getitem__(self, draw: Draw) -> DrawnList:
-        epoch, position = draw
-        ready = self._lists[position]
+    def __getitem__(self, index: EpochAndPosition) -> SampledList:
+        epoch, position = index
+        prepared = self._lists[position]
         rng = random.Random(f"{self._seed}/{epoch}/{position}")
-        chosen = choose(ready.labels, self._drawing, rng)
-        passages = [ready.passages[i] for i in chosen]
+        chosen = sample_candidates(prepared.labels, self._sampling, rng)
+        passages = [prepared.passages[i] for i in chosen]
         if self._noise is not None:
-            self._noise.begin([passage.text for passage in passages], rng)
-        inputs = self._writer.write([Pair(ready.query, passage) for passage in passages])
-        return DrawnList(
-            ready.id,
-            ready.source,
-            ready.query,
-            self._hiding.hide(inputs, ready.source, rng),
-            tuple(ready.labels[i] for i in chosen),
-            tuple(ready.teacher[i] for i in chosen),
-            tuple(ready.weights[i] for i in chosen),
+            self._noise.start_list([passage.text for passage in passages], rng)
+        inputs = self._writer.write([Pair(prepared.query, passage) for passage in passages])
+        return SampledList(
+            prepared.id,
+            prepared.source,
+            prepared.query,
+            self._masking.apply(inputs, prepared.source, rng),
+            tuple(prepared.labels[i] for i in chosen),
+            tuple(prepared.teacher_scores[i] for i in chosen),
+            tuple(prepared.weights[i] for i in chosen),
         )
 
 
-def choose(labels: Sequence[float], drawing: Lists, rng: random.Random) -> list[int]:
-    """Positions of the candidates that are drawn, in order."""
+def sample_candidates(labels: Sequence[float], sampling: ListSampling, rng: random.Random) -> list[int]:
+    """Return the positions of the sampled candidates, in order."""
     positives = [i for i, label in enumerate(labels) if label > 0]
     negatives = [i for i, label in enumerate(labels) if label <= 0]
-    drawn = []
-    for pool, most in ((positives, drawing.positives), (negatives, drawing.negatives)):
-        drawn += pool if most is None or most >= len(pool) else rng.sample(pool, most)
-    return sorted(drawn)
+    chosen = []
+    for pool, count in ((positives, sampling.positives), (negatives, sampling.negatives)):
+        chosen += pool if count is None or count >= len(pool) else rng.sample(pool, count)
+    return sorted(chosen)
 
 
-def check_draws(lists: Sequence[Sequence[float]], drawing: Lists) -> None:
-    """Stop where no draw can hold two labels to set against each other.
+def check_sampling(lists: Sequence[Sequence[float]], sampling: ListSampling) -> None:
+    """Raise if no sample can contain two different labels.
 
-    :param lists: the labels of each.
+    :param lists: the labels of each list.
     """
 
     def can_differ(labels: Sequence[float]) -> bool:
         relevant = {label for label in labels if label > 0}
-        against_wrong = bool(relevant) and len(relevant) < len(set(labels)) and drawing.negatives != 0
-        return against_wrong or (len(relevant) > 1 and drawing.positives != 1)
+        has_negative = bool(relevant) and len(relevant) < len(set(labels)) and sampling.negatives != 0
+        return has_negative or (len(relevant) > 1 and sampling.positives != 1)
 
     if not any(can_differ(labels) for labels in lists):
         raise InputError(
-            f"with positives = {drawing.positives} and negatives = {drawing.negatives} all that is drawn of a "
-            "list has the same label; there is nothing to learn",
+            f"with positives = {sampling.positives} and negatives = {sampling.negatives} all sampled candidates of a "
+            "list have the same label",
             field="lists",
         )
 
 
-class Batches(Sampler[list[Draw]]):
-    """Batches of draws, shuffled anew each epoch.
+class BatchSampler(Sampler[list[EpochAndPosition]]):
+    """Batches of dataset indices, shuffled again in each epoch.
 
-    :param sort_by_length: fill a batch with lists of like length.
+    :param sort_by_length: batch lists of similar length together.
     """
 
     def __init__(self, lengths: Sequence[float], batch_size: int, seed: int, *, sort_by_length: bool = True) -> None:
@@ -125,13 +128,13 @@ class Batches(Sampler[list[Draw]]):
     def __len__(self) -> int:
         return -(-len(self._lengths) // self._batch_size)
 
-    def __iter__(self) -> Iterator[list[Draw]]:
+    def __iter__(self) -> Iterator[list[EpochAndPosition]]:
         rng = random.Random(f"{self._seed}/{self._epoch}/order")
         order = list(range(len(self._lengths)))
         rng.shuffle(order)
         size = self._batch_size
         if self._sort:
-            pool = size * _POOL
+            pool = size * _SORTED_BATCHES
             order = [
                 position
                 for start in range(0, len(order), pool)

@@ -1,10 +1,10 @@
-"""The curriculum: stage after stage on one network, each kept once it is done."""
+"""The curriculum: check the data of all stages, then train one stage after another, each resumable."""
 
 from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -12,30 +12,44 @@ from typing import Any
 from transformers import TrainerCallback
 
 from mnemorank.data.examples import Example
+from mnemorank.data.retrieval import load_retriever
 from mnemorank.data.splits import find_leaks
 from mnemorank.model.model import Model
 from mnemorank.scorers.encoding import InputWriter
 from mnemorank.training.augmentation import NoisyFeatures
-from mnemorank.training.checkpoints import load_weights, save_weights, trainable, write_whole
-from mnemorank.training.dataset import ReadyData, prepare, that_fit
-from mnemorank.training.evaluation import measure_model
-from mnemorank.training.example_loading import stage_examples
+from mnemorank.training.checkpoints import RunClock, load_weights, save_weights, trainable_weights, write_json
+from mnemorank.training.dataset import (
+    PreparedData,
+    check_conflicts,
+    check_trainable,
+    drop_long_queries,
+    is_trainable,
+    prepare_lists,
+    stage_examples,
+)
+from mnemorank.training.evaluation import evaluate_model
 from mnemorank.training.network import Network
-from mnemorank.training.objective import ranks_only
-from mnemorank.training.progress import InterruptedTrainingError, Report, Reporting, Say, StopRequest
-from mnemorank.training.recipe import Recipe, Stage
-from mnemorank.training.run_folder import Clock
-from mnemorank.training.sampling import Batches, Draws
+from mnemorank.training.objective import check_candidates, needs_contrast
+from mnemorank.training.progress import (
+    InterruptedTrainingError,
+    MessageCallback,
+    ProgressCallback,
+    ProgressReporter,
+    StopRequest,
+)
+from mnemorank.training.recipe import Recipe, StageSettings
+from mnemorank.training.sampling import BatchSampler, ListDataset, check_sampling
 from mnemorank.training.trainer import StageTrainer
 
 
 @dataclass(slots=True)
-class Course:
+class TrainingContext:
     """What the stages share.
 
-    :param folder: of the run's checkpoints.
-    :param measuring: seconds that the base's measurement took.
-    :param notes: what is worth knowing about each stage, for the record.
+    :param folder: where checkpoints are written.
+    :param new_parameters: names of the weights that the base lacks.
+    :param evaluation_seconds: how long the evaluation of the base took.
+    :param stage_records: facts about each finished stage, for the manifest and the model card.
     """
 
     recipe: Recipe
@@ -45,117 +59,156 @@ class Course:
     folder: Path
     dev: Sequence[Example]
     stop: StopRequest
-    fresh: tuple[str, ...]
-    report: Report | None
-    say: Say
-    measuring: float
-    clock: Clock
-    notes: list[dict[str, Any]] = field(default_factory=list)
+    new_parameters: tuple[str, ...]
+    on_progress: ProgressCallback | None
+    on_message: MessageCallback
+    evaluation_seconds: float
+    clock: RunClock
+    stage_records: list[dict[str, Any]] = field(default_factory=list)
 
 
-def run_stages(course: Course) -> None:
-    """Train every stage that is not done yet; the network holds the result."""
-    for number, stage in enumerate(course.recipe.stage, 1):
-        done = course.folder / f"{number}-{stage.name}.safetensors"
-        note = done.with_suffix(".json")
-        if done.exists():
-            load_weights(course.network, done)
-            course.notes.append(json.loads(note.read_text(encoding="utf-8")))
+def check_data(recipe: Recipe) -> None:
+    """Read the data of all stages, so that an error in the last is found before the first is trained.
+
+    Mined negatives are not checked.
+    """
+    checked: list[object] = []
+    for stage in recipe.stage:
+        for source in stage.data:
+            if source.hard_negatives is not None:
+                load_retriever(source.hard_negatives.retriever)
+        relevant_settings = stage.data, stage.loss, stage.lists
+        if relevant_settings not in checked:
+            _check_stage_data(stage, recipe)
+        checked.append(relevant_settings)
+
+
+def run_stages(context: TrainingContext) -> None:
+    """Train every stage that is not finished yet and leave the result in the network."""
+    for number, stage in enumerate(context.recipe.stage, 1):
+        finished = context.folder / f"{number}-{stage.name}.safetensors"
+        record_path = finished.with_suffix(".json")
+        if finished.exists():
+            load_weights(context.network, finished)
+            context.stage_records.append(json.loads(record_path.read_text(encoding="utf-8")))
             continue
-        course.say(f"{stage.name}: reading {', '.join(source.display_name for source in stage.data)}")
-        found = stage_examples(stage, course.recipe)
-        examples = that_fit(found, course.writer, course.say, stage.name)
-        ready = prepare(examples, course.model, ranking=ranks_only(stage.loss))
-        if ready.dropped:
-            why = "nothing differs in label" if ranks_only(stage.loss) else "no text"
-            course.say(f"{stage.name}: left out {ready.dropped} of {len(examples)} lists: {why}")
-        leaked = _leaked(examples, course.dev)
+        context.on_message(f"{stage.name}: reading {', '.join(source.display_name for source in stage.data)}")
+        loaded = stage_examples(stage, context.recipe)
+        examples = drop_long_queries(loaded, context.writer, context.on_message, stage.name)
+        prepared = prepare_lists(examples, context.model, needs_contrast=needs_contrast(stage.loss))
+        if prepared.dropped:
+            reason = "all labels equal" if needs_contrast(stage.loss) else "no text"
+            context.on_message(f"{stage.name}: dropped {prepared.dropped} of {len(examples)} lists: {reason}")
+        leaked = _leaked_dev_ids(examples, context.dev)
         if leaked:
-            course.say(f"{stage.name}: {len(leaked)} of {len(course.dev)} dev questions resemble a training question")
-        course.notes.append(_note(stage, ready) | {"leaks": len(leaked), "leaked": leaked})
-        course.notes[-1]["too_long"] = len(found) - len(examples)
-        _run_stage(course, number, stage, ready)
-        course.clock.keep()
-        _tell_a_fall(course)
-        text = json.dumps(course.notes[-1])
-        write_whole(note, lambda path, text=text: path.write_text(text, encoding="utf-8"))  # type: ignore[misc]
-        write_whole(done, lambda path: save_weights(trainable(course.network), path))
-        shutil.rmtree(course.folder / f"{number}-{stage.name}", ignore_errors=True)
+            context.on_message(
+                f"{stage.name}: {len(leaked)} of {len(context.dev)} dev queries resemble a training query"
+            )
+        record = _stage_record(stage, prepared)
+        record |= {"leaks": len(leaked), "leaked": leaked, "too_long": len(loaded) - len(examples)}
+        context.stage_records.append(record)
+        _train_stage(context, number, stage, prepared)
+        context.clock.save()
+        decline = decline_message(context.stage_records, context.recipe.dev.metric) if context.dev else None
+        if decline:
+            context.on_message(decline)
+        write_json(record_path, context.stage_records[-1])
+        save_weights(trainable_weights(context.network), finished)
+        shutil.rmtree(context.folder / f"{number}-{stage.name}", ignore_errors=True)
 
 
-def hidden_shares(stage: Stage) -> dict[str, float]:
-    """The share of tokens to hide, by source."""
-    return {source.display_name: source.mask_rate for source in stage.data}
+def _check_stage_data(stage: StageSettings, recipe: Recipe) -> None:
+    is_mined = any(source.hard_negatives is not None for source in stage.data)
+    once = tuple(replace(source, hard_negatives=None, weight=min(source.weight, 1.0)) for source in stage.data)
+    examples = stage_examples(stage.model_copy(update={"data": once}), recipe)
+    check_conflicts(examples, recipe.model.format)
+    lists = [[c for c in example.candidates if c.memory.text.strip()] for example in examples]
+    compares = needs_contrast(stage.loss)
+    if not is_mined:
+        lists = [
+            candidates for candidates in lists if is_trainable([c.label for c in candidates], needs_contrast=compares)
+        ]
+        check_trainable([[c.label for c in candidates] for candidates in lists])
+    if compares:
+        mined = [0.0] if is_mined else []
+        check_sampling([[c.label for c in candidates] + mined for candidates in lists], stage.lists)
+    check_candidates([candidate for candidates in lists for candidate in candidates], stage.loss)
 
 
-def _run_stage(course: Course, number: int, stage: Stage, ready: ReadyData) -> None:
-    seed = course.recipe.seed * 1000 + number
-    writer, noise = course.writer, None
-    if course.recipe.model.template == "features":
-        noise = NoisyFeatures(course.writer.template, stage.features)
-        writer = InputWriter(course.writer.tokenizer, course.model.manifest)
+def _train_stage(context: TrainingContext, number: int, stage: StageSettings, prepared: PreparedData) -> None:
+    seed = context.recipe.seed * 1000 + number
+    writer, noise = context.writer, None
+    if context.recipe.model.template == "features":
+        noise = NoisyFeatures(context.writer.template, stage.features)
+        writer = InputWriter(context.writer.tokenizer, context.model.manifest)
         writer.template = noise.template
-    lengths = [entry.length for entry in ready.lists]
-    reporting = [Reporting(course.report, number, len(course.recipe.stage), course.measuring)] if course.report else []
+    reporters = []
+    if context.on_progress:
+        stage_count = len(context.recipe.stage)
+        reporters = [ProgressReporter(context.on_progress, number, stage_count, context.evaluation_seconds)]
+    lengths = [entry.mean_length for entry in prepared.lists]
+
+    def evaluate_dev() -> float:
+        return evaluate_model(context.model, context.dev).mean(context.recipe.dev.metric)
+
     trainer = StageTrainer(
-        course.network,
-        course.recipe,
+        context.network,
+        context.recipe,
         stage,
-        Draws(ready.lists, writer, stage.lists, seed, noise, hidden_shares(stage)),
-        Batches(lengths, stage.batch_size, seed, sort_by_length=stage.sort_by_length),
-        course.folder / f"{number}-{stage.name}",
-        measure=(lambda: measure_model(course.model, course.dev).mean(course.recipe.dev.measure))
-        if course.dev
-        else None,
-        stopped=course.stop,
-        callbacks=[*reporting, _Keeping(course.clock)],
-        fresh=course.fresh,
+        ListDataset(prepared.lists, writer, stage.lists, seed, noise, stage.mask_rates),
+        BatchSampler(lengths, stage.batch_size, seed, sort_by_length=stage.sort_by_length),
+        context.folder / f"{number}-{stage.name}",
+        evaluate_dev=evaluate_dev if context.dev else None,
+        stop_requested=context.stop,
+        callbacks=[*reporters, _SaveClock(context.clock)],
+        new_parameters=context.new_parameters,
     )
-    for callback in reporting:
-        callback.trainer = trainer
+    for reporter in reporters:
+        reporter.trainer = trainer
     trainer.run()
-    course.notes[-1] |= {"steps": trainer.state.global_step, "dev": trainer.standing.history}
+    context.stage_records[-1] |= {"steps": trainer.state.global_step, "dev": trainer.stage_state.history}
     if trainer.was_stopped:
         raise InterruptedTrainingError(
             f"stopped and saved at step {trainer.state.global_step} of {trainer.state.max_steps} (stage {stage.name})"
         )
 
 
-class _Keeping(TrainerCallback):
-    """Notes the time with every checkpoint."""
+class _SaveClock(TrainerCallback):
+    """Saves the elapsed time with every checkpoint."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: RunClock) -> None:
         self._clock = clock
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        self._clock.keep()
+        self._clock.save()
 
 
-def _tell_a_fall(course: Course) -> None:
-    """Say where a stage, at its best, is below what the one before ended with: each is kept whatever it did."""
-    if not course.dev or len(course.notes) < 2:
-        return
-    before, after = (max(score for _, score in note["dev"]) for note in course.notes[-2:])
-    if after < before:
-        name = course.notes[-1]["name"]
-        course.say(f"{name}: dev {course.recipe.dev.measure} {after:.3f} at best, below the {before:.3f} it began with")
+def decline_message(stage_records: Sequence[Mapping[str, Any]], metric: str) -> str | None:
+    """Return a warning if the best dev score of the last stage is below that of the stage before."""
+    if len(stage_records) < 2:
+        return None
+    before, after = (max(score for _, score in record["dev"]) for record in stage_records[-2:])
+    if after >= before:
+        return None
+    name = stage_records[-1]["name"]
+    return f"{name}: best dev {metric} is {after:.3f}, below the {before:.3f} of the stage before"
 
 
-def _leaked(train: Sequence[Example], dev: Sequence[Example]) -> list[str]:
-    """The dev questions that share their group or nearly their words with a training question, each once."""
+def _leaked_dev_ids(train: Sequence[Example], dev: Sequence[Example]) -> list[str]:
+    """The dev queries that share a group or nearly all words with a training query."""
     named = [replace(example, id=f"{example.source or 'dev'} {example.id}") for example in dev]
     return sorted({leak.dev_id for leak in find_leaks(train, named)})
 
 
-def _note(stage: Stage, ready: ReadyData) -> dict[str, Any]:
+def _stage_record(stage: StageSettings, prepared: PreparedData) -> dict[str, Any]:
     sources: dict[str, int] = {}
-    for entry in ready.lists:
+    for entry in prepared.lists:
         sources[entry.source] = sources.get(entry.source, 0) + 1
     return {
         "name": stage.name,
-        "lists": len(ready.lists),
-        "pairs": sum(len(entry.passages) for entry in ready.lists),
+        "lists": len(prepared.lists),
+        "pairs": sum(len(entry.passages) for entry in prepared.lists),
         "sources": sources,
-        "windowed": ready.windowed,
-        "dropped": ready.dropped,
+        "windowed": prepared.windowed,
+        "dropped": prepared.dropped,
     }

@@ -1,4 +1,4 @@
-"""CrossEncoderTrainer with lists for data, whole checkpoints, and a stop that loses nothing."""
+"""CrossEncoderTrainer on lists, with atomic checkpoints, early stopping, and exact resumption."""
 
 from __future__ import annotations
 
@@ -20,30 +20,29 @@ from transformers import PrinterCallback, TrainerCallback, TrainerState
 
 from mnemorank.errors import MnemorankError
 from mnemorank.training.checkpoints import (
-    checkpoints,
-    keep_last,
+    list_checkpoints,
     load_weights,
+    new_folder,
+    prune_checkpoints,
     save_weights,
-    trainable,
-    whole_folder,
-    write_whole,
+    trainable_weights,
 )
 from mnemorank.training.network import Network
 from mnemorank.training.objective import Objective
 from mnemorank.training.optimizer import RunningAverage, parameter_groups, rate_schedule
-from mnemorank.training.recipe import Recipe, Stage
-from mnemorank.training.sampling import Batches, DrawnList, Draws
+from mnemorank.training.recipe import Recipe, StageSettings
+from mnemorank.training.sampling import BatchSampler, ListDataset, SampledList
 
-WEIGHTS, AVERAGE, STANDING = "weights.safetensors", "average.safetensors", "standing.json"
-BEST = "best.safetensors"
-_TRAINER_STATE = "trainer_state.json"
+_WEIGHTS, _AVERAGE, _BEST = "weights.safetensors", "average.safetensors", "best.safetensors"
+_STATE, _TRAINER_STATE = "stage_state.json", "trainer_state.json"
 
 
 @dataclass(slots=True)
-class Standing:
-    """How a stage stands: kept in each checkpoint.
+class StageState:
+    """The dev scores of a stage so far; part of each checkpoint.
 
-    :param history: step and dev score of each measurement.
+    :param without_gain: the number of evaluations since the best one.
+    :param history: step and dev score of each evaluation.
     """
 
     best: float | None = None
@@ -51,36 +50,41 @@ class Standing:
     without_gain: int = 0
     history: list[tuple[int, float]] | None = None
 
+    @classmethod
+    def load(cls, checkpoint: Path) -> StageState:
+        return cls(**json.loads((checkpoint / _STATE).read_text(encoding="utf-8")))
+
 
 class StageTrainer(CrossEncoderTrainer):
     """Trains one stage.
 
-    :param folder: where the stage's checkpoints go.
-    :param measure: gives the dev score of the network as it is; None where there is no dev data.
-    :param stopped: asked after every step whether the user wants to stop.
-    :param fresh: names of the weights that the base did not have.
+    :param folder: where the checkpoints of the stage are written.
+    :param evaluate_dev: returns the dev score of the current network; None without dev data.
+    :param stop_requested: called after every step; True ends training with a checkpoint.
+    :param new_parameters: names of the weights that the base lacks.
     """
 
     def __init__(
         self,
         network: Network,
         recipe: Recipe,
-        stage: Stage,
-        draws: Draws,
-        batches: Batches,
+        stage: StageSettings,
+        dataset: ListDataset,
+        batches: BatchSampler,
         folder: Path,
         *,
-        measure: Callable[[], float] | None,
-        stopped: Callable[[], bool],
+        evaluate_dev: Callable[[], float] | None,
+        stop_requested: Callable[[], bool],
         callbacks: list[TrainerCallback],
-        fresh: tuple[str, ...] = (),
+        new_parameters: tuple[str, ...] = (),
     ) -> None:
         self.recipe, self.stage, self.folder = recipe, stage, folder
-        self.standing = Standing()
+        self.stage_state = StageState()
         self.was_stopped = False
         self.last_loss = math.nan
-        self._draws, self._batches = draws, batches
-        self._measure, self._stopped, self._fresh = measure, stopped, fresh
+        self._dataset, self._batches = dataset, batches
+        self._evaluate_dev, self._stop_requested = evaluate_dev, stop_requested
+        self._new_parameters = new_parameters
         self._average = RunningAverage(network, recipe.average.decay) if recipe.average.decay else None
         self._saved_at = time.monotonic()
         self._objective = Objective(network, stage.loss)
@@ -104,31 +108,34 @@ class StageTrainer(CrossEncoderTrainer):
             model=network,
             args=arguments,
             loss=self._objective,
-            callbacks=[*callbacks, _Pace(self)],
+            callbacks=[*callbacks, _StepHooks(self)],
         )
         self.remove_callback(PrinterCallback)
 
     def run(self) -> None:
-        """Train from the last whole checkpoint, or from the start, and leave the chosen weights in the network."""
-        last = next(reversed(checkpoints(self.folder)), None)
-        if last is not None and self._is_exhausted(_standing(last)):
-            # It was asked to stop at the very step at which it would have stopped by itself.
-            self.standing, self.state = _standing(last), TrainerState.load_from_json(str(last / _TRAINER_STATE))
+        """Train from the last checkpoint, or from the start, and leave the best weights in the network."""
+        last = next(reversed(list_checkpoints(self.folder)), None)
+        if last is not None and self._is_out_of_patience(StageState.load(last)):
+            # The run was interrupted at the step at which early stopping ended the stage.
+            self.stage_state = StageState.load(last)
+            self.state = TrainerState.load_from_json(str(last / _TRAINER_STATE))
         else:
             self.train(resume_from_checkpoint=str(last) if last else None)
         if self.was_stopped:
             return
-        if self.standing.best_step is not None:
-            load_weights(self.model, self.folder / BEST)
+        if self.stage_state.best_step is not None:
+            load_weights(self.model, self.folder / _BEST)
         elif self._average is not None:
-            load_weights(self.model, self._saved_average())
+            save_weights(self._average.weights, self.folder / _AVERAGE)
+            load_weights(self.model, self.folder / _AVERAGE)
 
-    def get_train_dataloader(self) -> DataLoader[DrawnList]:
-        return DataLoader(self._draws, batch_sampler=self._batches, collate_fn=lambda lists: {"lists": lists})
+    def get_train_dataloader(self) -> DataLoader[SampledList]:
+        return DataLoader(self._dataset, batch_sampler=self._batches, collate_fn=lambda lists: {"lists": lists})
 
     def create_optimizer(self, model: Any = None) -> torch.optim.Optimizer:
         if self.optimizer is None:
-            self.optimizer = torch.optim.AdamW(parameter_groups(self.model, self.stage, self._fresh), betas=(0.9, 0.98))
+            groups = parameter_groups(self.model, self.stage, self._new_parameters)
+            self.optimizer = torch.optim.AdamW(groups, betas=(0.9, 0.98))
         return self.optimizer
 
     def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> LambdaLR:
@@ -145,27 +152,27 @@ class StageTrainer(CrossEncoderTrainer):
         total = torch.stack(list(parts.values())).sum()
         self.last_loss = total.item()
         if not math.isfinite(self.last_loss):
-            found = ", ".join(f"{name} {value.item():g}" for name, value in parts.items())
-            self._fail(f"the loss is not a number ({found})", inputs["lists"])
+            values = ", ".join(f"{name} {value.item():g}" for name, value in parts.items())
+            self._fail(f"the loss is not finite ({values})", inputs["lists"])
         return (total, {}) if return_outputs else total
 
     def training_step(self, model: Any, inputs: dict[str, Any], num_items_in_batch: Any = None) -> Tensor:
-        self._current = inputs["lists"]
+        self._current_lists = inputs["lists"]
         return super().training_step(model, inputs, num_items_in_batch)
 
     def _clip_grad_norm(self, model: Any) -> Any:
         norm = super()._clip_grad_norm(model)  # type: ignore[no-untyped-call]
         if not math.isfinite(float(norm)):
-            self._fail("the gradient is not a number", self._current)
+            self._fail("the gradient is not finite", self._current_lists)
         return norm
 
-    def _fail(self, what: str, lists: list[DrawnList]) -> None:
+    def _fail(self, problem: str, lists: list[SampledList]) -> None:
         step = self.state.global_step + 1
-        batch = "; ".join(f"{drawn.source} {drawn.id}: {drawn.query!r:.50}" for drawn in lists[:4])
+        batch = "; ".join(f"{entry.source} {entry.id}: {entry.query!r:.50}" for entry in lists[:4])
         more = f" and {len(lists) - 4} more" if len(lists) > 4 else ""
         raise MnemorankError(
-            f"stage {self.stage.name}, step {step}: {what}. The batch: {batch}{more}. "
-            f"Nothing was learned from it; lower learning_rate ({self.stage.learning_rate:g}) or look at these examples"
+            f"stage {self.stage.name}, step {step}: {problem} for the batch {batch}{more}. "
+            f"Lower learning_rate ({self.stage.learning_rate:g}) or check these examples"
         )
 
     def _run_epoch(self, *args: Any, **kwargs: Any) -> None:
@@ -173,99 +180,89 @@ class StageTrainer(CrossEncoderTrainer):
         super()._run_epoch(*args, **kwargs)  # type: ignore[no-untyped-call]
 
     def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
-        """The dev score, of the averaged weights where there are some; remembers the best."""
-        assert self._measure is not None
+        """Return the dev score, of the averaged weights if there is an average; save the best weights."""
         if self._average is None:
-            score = self._compare()
+            score = self._evaluate_and_save_best()
         else:
-            with self._average.in_place():
-                score = self._compare()
+            with self._average.applied():
+                score = self._evaluate_and_save_best()
         self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, {"dev": score})
         return {"dev": score}
 
-    def _compare(self) -> float:
-        assert self._measure is not None
-        score = self._measure()
-        step = self.state.global_step
-        self.standing.history = [*(self.standing.history or []), (step, score)]
-        if self.standing.best is None or score > self.standing.best:
-            self.standing.best, self.standing.best_step, self.standing.without_gain = score, step, 0
-            write_whole(self.folder / BEST, lambda path: save_weights(trainable(self.model), path))
+    def _evaluate_and_save_best(self) -> float:
+        assert self._evaluate_dev is not None
+        score = self._evaluate_dev()
+        step, state = self.state.global_step, self.stage_state
+        state.history = [*(state.history or []), (step, score)]
+        if state.best is None or score > state.best:
+            state.best, state.best_step, state.without_gain = score, step, 0
+            save_weights(trainable_weights(self.model), self.folder / _BEST)
         else:
-            self.standing.without_gain += 1
+            state.without_gain += 1
         return score
 
     def _save_checkpoint(self, model: Any, trial: Any = None) -> None:
-        with whole_folder(self.folder / f"checkpoint-{self.state.global_step}") as folder:
-            save_weights(trainable(self.model), folder / WEIGHTS)
+        with new_folder(self.folder / f"checkpoint-{self.state.global_step}") as folder:
+            save_weights(trainable_weights(self.model), folder / _WEIGHTS)
             if self._average is not None:
-                save_weights(self._average.weights, folder / AVERAGE)
+                save_weights(self._average.weights, folder / _AVERAGE)
             self._save_optimizer_and_scheduler(str(folder))
             self._save_rng_state(str(folder))
             self.state.save_to_json(str(folder / _TRAINER_STATE))
-            (folder / STANDING).write_text(json.dumps(asdict(self.standing)), encoding="utf-8")
-        keep_last(self.folder, 2)
+            (folder / _STATE).write_text(json.dumps(asdict(self.stage_state)), encoding="utf-8")
+        prune_checkpoints(self.folder, keep=2)
         self._saved_at = time.monotonic()
 
     def _load_from_checkpoint(self, checkpoint_path: str, model: Any = None) -> None:
         folder = Path(checkpoint_path)
-        load_weights(self.model, folder / WEIGHTS)
+        load_weights(self.model, folder / _WEIGHTS)
         if self._average is not None:
-            self._average.weights = load_file(folder / AVERAGE)
-        self.standing = _standing(folder)
-
-    def _saved_average(self) -> Path:
-        assert self._average is not None
-        path = self.folder / AVERAGE
-        weights = self._average.weights
-        write_whole(path, lambda partial: save_weights(weights, partial))
-        return path
+            self._average.weights = load_file(folder / _AVERAGE)
+        self.stage_state = StageState.load(folder)
 
     def add_model_card_callback(self, default_args_dict: dict[str, Any]) -> None:
-        """The card is ours to write, from what was measured."""
+        """Do nothing: `mnemorank.training.model_card` writes the card."""
 
     def after_step(self, control: Any) -> None:
-        """Average, and decide on measuring, saving and stopping."""
+        """Update the average, and decide whether to evaluate, save and stop."""
         step = self.state.global_step
         if self._average is not None:
             self._average.update(step)
-        at_end = step >= self.state.max_steps
-        control.should_evaluate = self.is_due(step)
-        is_late = time.monotonic() - self._saved_at >= 60 * self.recipe.save_minutes
-        control.should_save = (step % self.recipe.save_every == 0 or is_late) and not at_end
-        if self._stopped() and not at_end:
+        is_last = step >= self.state.max_steps
+        control.should_evaluate = self.evaluates_after(step)
+        is_overdue = time.monotonic() - self._saved_at >= 60 * self.recipe.save_minutes
+        control.should_save = (step % self.recipe.save_every == 0 or is_overdue) and not is_last
+        if self._stop_requested() and not is_last:
             self.was_stopped = True
             control.should_save = control.should_training_stop = True
 
-    def after_measure(self, control: Any) -> None:
-        if self._is_exhausted(self.standing):
+    def after_evaluation(self, control: Any) -> None:
+        if self._is_out_of_patience(self.stage_state):
             control.should_training_stop = True
 
-    def _is_exhausted(self, standing: Standing) -> bool:
+    def _is_out_of_patience(self, state: StageState) -> bool:
         patience = self.recipe.dev.patience
-        return patience is not None and standing.without_gain >= patience
+        return patience is not None and state.without_gain >= patience
 
-    def is_due(self, step: int) -> bool:
-        """Whether the dev examples are measured after this step."""
-        return self._measure is not None and (step % self._measure_every() == 0 or step >= self.state.max_steps)
+    def evaluates_after(self, step: int) -> bool:
+        """Whether the dev data is evaluated after this step."""
+        return self._evaluate_dev is not None and (
+            step % self._evaluation_interval() == 0 or step >= self.state.max_steps
+        )
 
-    def measurements_after(self, step: int) -> int:
-        """How many measurements come after this step's, if none ends the stage early."""
-        if self._measure is None or step >= self.state.max_steps:
+    def evaluations_left(self, step: int) -> int:
+        """Return how many evaluations follow that of this step if the stage does not stop early."""
+        if self._evaluate_dev is None or step >= self.state.max_steps:
             return 0
-        every, last = self._measure_every(), self.state.max_steps
+        every, last = self._evaluation_interval(), self.state.max_steps
         return last // every - step // every + (last % every > 0)
 
-    def _measure_every(self) -> int:
+    def _evaluation_interval(self) -> int:
         return self.recipe.dev.every or -(-len(self._batches) // self.stage.accumulate)
 
 
-def _standing(checkpoint: Path) -> Standing:
-    return Standing(**json.loads((checkpoint / STANDING).read_text(encoding="utf-8")))
-
-
-class _Pace(TrainerCallback):
-    """Hands the trainer's own hooks on to `StageTrainer`."""
+class _StepHooks(TrainerCallback):
+    """Forwards the trainer's events to `StageTrainer`."""
 
     def __init__(self, trainer: StageTrainer) -> None:
         self._trainer = trainer
@@ -274,4 +271,4 @@ class _Pace(TrainerCallback):
         self._trainer.after_step(control)
 
     def on_evaluate(self, args: Any, state: Any, control: Any, metrics: Any = None, **_: Any) -> None:
-        self._trainer.after_measure(control)
+        self._trainer.after_evaluation(control)

@@ -1,38 +1,35 @@
-"""Distillation of a whole list: KL divergence between the teacher's softmax over it and ours."""
+"""Listwise distillation."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 import torch.nn.functional as F  # noqa: N812
+from pydantic import Field
 from torch import Tensor
 
-from mnemorank._internal.old_config import positive
-from mnemorank.training.losses.protocol import Loss, ScoredLists, TeacherOptions, losses, nothing
+from mnemorank.training.losses.protocol import ScoredLists, TeacherOptions, register_loss, zero_loss
 
 
-@dataclass(frozen=True, slots=True)
 class KlOptions(TeacherOptions):
-    """:param temperature: above 1, the teacher's finer distinctions count for more."""
+    """:param temperature: above 1, the finer distinctions of the teacher count for more."""
 
-    temperature: float = 1.0
-
-    def __post_init__(self) -> None:
-        positive(self, "temperature")
+    temperature: float = Field(default=1.0, gt=0)
 
 
-def _compute(batch: ScoredLists, options: KlOptions) -> Tensor:
-    batch.check_unweighted("kl")
-    lists, batch = len(batch.sizes), batch.taught(options)
+@register_loss("kl", KlOptions)
+def kl(batch: ScoredLists, options: KlOptions) -> Tensor:
+    """KL divergence between the softmax of the teacher over a list and that of the student."""
+    count, batch = len(batch.sizes), batch.with_teacher(options)
     if not batch.sizes:
-        return nothing(batch)
-    heat = options.temperature
+        return zero_loss(batch)
+    temperature = options.temperature
     terms = [
-        F.kl_div((ours / heat).log_softmax(0), (theirs / heat).log_softmax(0), reduction="sum", log_target=True)
-        for ours, theirs in zip(batch.per_list(batch.scores), batch.per_list(batch.teacher), strict=True)
+        F.kl_div(
+            (student / temperature).log_softmax(0),
+            (teacher / temperature).log_softmax(0),
+            reduction="sum",
+            log_target=True,
+        )
+        for student, teacher in zip(batch.split(batch.scores), batch.split(batch.teacher_scores), strict=True)
     ]
-    return torch.stack(terms).sum() / lists * heat**2
-
-
-losses.add(Loss("kl", "KL divergence from the teacher's softmax over the list", KlOptions, _compute))
+    return torch.stack(terms).sum() / count * temperature**2

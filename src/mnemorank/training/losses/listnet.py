@@ -1,19 +1,17 @@
-"""ListNet: cross-entropy between the softmax of the labels and that of the scores."""
+"""ListNet (Cao et al., 2007), as implemented in sentence-transformers."""
 
 from __future__ import annotations
 
 from sentence_transformers.cross_encoder.losses import ListNetLoss
 from torch import Tensor
 
-from mnemorank.training.losses.protocol import Loss, NoOptions, Scored, ScoredLists, losses
+from mnemorank.training.losses.protocol import LossOptions, ScoredLists, ScoreLookup, register_loss
 
 
-def _compute(batch: ScoredLists, options: NoOptions) -> Tensor:
-    batch.check_unweighted("listnet")
+@register_loss("listnet", needs_contrast=True)
+def listnet(batch: ScoredLists, options: LossOptions) -> Tensor:
+    """Cross-entropy between the softmax of the labels and that of the scores."""
     positions = batch.positions()
-    loss = ListNetLoss(Scored(batch.scores), mini_batch_size=-1)
-    result: Tensor = loss([list(range(len(positions))), positions], batch.per_list(batch.labels))
+    loss = ListNetLoss(ScoreLookup(batch.scores), mini_batch_size=-1)
+    result: Tensor = loss([list(range(len(positions))), positions], batch.split(batch.labels))
     return result
-
-
-losses.add(Loss("listnet", "cross-entropy of two softmaxes, labels and scores", NoOptions, _compute))

@@ -1,30 +1,26 @@
-"""Margin ranking loss, R0's: the right memory is to score `margin` higher than the wrong one."""
+"""Margin ranking loss, the loss of the Hindsight reranker."""
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
-from mnemorank.training.losses.protocol import Loss, ScoredLists, losses, nothing, preferences
+from mnemorank.training.losses.protocol import LossOptions, ScoredLists, preference_pairs, register_loss, zero_loss
 
 
-@dataclass(frozen=True, slots=True)
-class MarginOptions:
+class MarginOptions(LossOptions):
+    """:param margin: the difference in logits above which a pair counts as learned."""
+
     margin: float = 1.0
 
 
-def _compute(batch: ScoredLists, options: MarginOptions) -> Tensor:
-    better, worse = preferences(batch)
+@register_loss("margin", MarginOptions, uses_weights=True, needs_contrast=True)
+def margin(batch: ScoredLists, options: MarginOptions) -> Tensor:
+    """max(0, margin − s⁺ + s⁻) over pairs of a list."""
+    better, worse = preference_pairs(batch)
     if not len(better):
-        return nothing(batch)
+        return zero_loss(batch)
     high, low = batch.scores[better], batch.scores[worse]
-    missed = F.margin_ranking_loss(high, low, torch.ones_like(high), margin=options.margin, reduction="none")
-    return (missed * batch.weights[better] * batch.weights[worse]).mean()
-
-
-losses.add(
-    Loss("margin", "max(0, margin − s⁺ + s⁻) over pairs of a list (R0)", MarginOptions, _compute, takes_weights=True)
-)
+    terms = F.margin_ranking_loss(high, low, torch.ones_like(high), margin=options.margin, reduction="none")
+    return (terms * batch.weights[better] * batch.weights[worse]).mean()

@@ -1,31 +1,29 @@
-"""MarginMSE: learn how far apart a teacher puts a relevant and an irrelevant candidate."""
+"""MarginMSE (Hofstätter et al., 2020), as implemented in sentence-transformers."""
 
 from __future__ import annotations
 
 from sentence_transformers.cross_encoder.losses import MarginMSELoss
 from torch import Tensor
 
-from mnemorank.training.losses.protocol import Loss, Scored, ScoredLists, TeacherOptions, losses, nothing, preferences
-
-
-def _compute(batch: ScoredLists, options: TeacherOptions) -> Tensor:
-    batch.check_unweighted("margin-mse")
-    lists, batch = len(batch.sizes), batch.taught(options)
-    better, worse = preferences(batch)
-    if not len(better):
-        return nothing(batch)
-    loss = MarginMSELoss(Scored(batch.scores))
-    pairs = [better.tolist(), better.tolist(), worse.tolist()]
-    result: Tensor = loss(pairs, batch.teacher[better] - batch.teacher[worse])
-    # By the share of lists that are taught: a list must not count for more because those beside it are not.
-    return result * (len(batch.sizes) / lists)
-
-
-losses.add(
-    Loss(
-        "margin-mse",
-        "squared difference of margins between student and teacher",
-        TeacherOptions,
-        _compute,
-    )
+from mnemorank.training.losses.protocol import (
+    ScoredLists,
+    ScoreLookup,
+    TeacherOptions,
+    preference_pairs,
+    register_loss,
+    zero_loss,
 )
+
+
+@register_loss("margin-mse", TeacherOptions, needs_contrast=True)
+def margin_mse(batch: ScoredLists, options: TeacherOptions) -> Tensor:
+    """Squared difference between the margins of student and teacher."""
+    count, batch = len(batch.sizes), batch.with_teacher(options)
+    better, worse = preference_pairs(batch)
+    if not len(better):
+        return zero_loss(batch)
+    loss = MarginMSELoss(ScoreLookup(batch.scores))
+    triplets = [better.tolist(), better.tolist(), worse.tolist()]
+    result: Tensor = loss(triplets, batch.teacher_scores[better] - batch.teacher_scores[worse])
+    # Scaled by the share of lists with a teacher, so that a list does not count more when others lack one.
+    return result * (len(batch.sizes) / count)

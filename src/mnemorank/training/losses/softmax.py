@@ -1,6 +1,6 @@
-"""Listwise softmax: each positive against all that is less relevant in its list.
+"""Listwise softmax.
 
-A positive of weight w has a term w times as large; a negative of weight w stands in the list like w of its kind.
+A positive of weight w has a term w times as large; a negative of weight w counts like w copies of it.
 """
 
 from __future__ import annotations
@@ -9,29 +9,20 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
-from mnemorank.training.losses.protocol import Loss, NoOptions, ScoredLists, losses, nothing
+from mnemorank.training.losses.protocol import LossOptions, ScoredLists, register_loss, zero_loss
 
 
-def _compute(batch: ScoredLists, options: NoOptions) -> Tensor:
+@register_loss("softmax", uses_weights=True, needs_contrast=True)
+def softmax(batch: ScoredLists, options: LossOptions) -> Tensor:
+    """Mean −log softmax of each positive against all less relevant candidates of its list."""
     terms = []
     flat = (batch.scores, batch.labels, batch.weights)
-    for scores, labels, weights in zip(*(batch.per_list(values) for values in flat), strict=True):
-        lower = (labels.unsqueeze(0) < labels.unsqueeze(1)) & (weights > 0).unsqueeze(0)
-        counts = (labels > 0) & lower.any(dim=1)
+    for scores, labels, weights in zip(*(batch.split(values) for values in flat), strict=True):
+        is_lower = (labels.unsqueeze(0) < labels.unsqueeze(1)) & (weights > 0).unsqueeze(0)
+        counts = (labels > 0) & is_lower.any(dim=1)
         if not bool(counts.any()):
             continue
-        against = (scores + weights.log()).unsqueeze(0).masked_fill(~lower, float("-inf"))[counts].logsumexp(dim=1)
+        others = (scores + weights.log()).unsqueeze(0).masked_fill(~is_lower, float("-inf"))[counts].logsumexp(dim=1)
         share = labels[counts] / labels[counts].sum()
-        terms.append((F.softplus(against - scores[counts]) * share * weights[counts]).sum())
-    return torch.stack(terms).mean() if terms else nothing(batch)
-
-
-losses.add(
-    Loss(
-        "softmax",
-        "−log softmax of each positive among the less relevant of its list, mean",
-        NoOptions,
-        _compute,
-        takes_weights=True,
-    )
-)
+        terms.append((F.softplus(others - scores[counts]) * share * weights[counts]).sum())
+    return torch.stack(terms).mean() if terms else zero_loss(batch)

@@ -15,8 +15,7 @@ from mnemorank.data.formats import read_lists
 from mnemorank.errors import InputError
 from mnemorank.training.base_model import load_base
 from mnemorank.training.network import build_network
-from mnemorank.training.recipe import ModelTable
-from mnemorank.training.recipe_files import parse_recipe
+from mnemorank.training.recipe import ModelSettings, parse_recipe
 from mnemorank.training.run import train
 from tests.training.conftest import write_jsonl
 
@@ -24,7 +23,7 @@ INSTRUCTION = templates["instruct"].instruction
 
 
 def graded(path, lists_path):
-    """The same questions as graded pairs, R1's data."""
+    """The same queries as graded pairs, as LycheeMem trains on."""
     records = []
     for line in lists_path.read_text().splitlines():
         record = json.loads(line)
@@ -54,8 +53,8 @@ def prompt(query, text):
     return f"<Instruct>: {INSTRUCTION}\n<Query>: {query}\n<Document>: {text}"
 
 
-def check_r1_snippet(output, base_folder, dev_lists):
-    """R1's own lines, on a base whose head is drawn anew: the adapter must bring its own."""
+def check_with_peft(output, base_folder, dev_lists):
+    """Load the adapter with peft, as LycheeMem does, on a base with a random head: the adapter must bring its own."""
     torch.manual_seed(12345)
     base = AutoModelForSequenceClassification.from_pretrained(base_folder, num_labels=1)
     tokenizer = AutoTokenizer.from_pretrained(output)
@@ -64,37 +63,37 @@ def check_r1_snippet(output, base_folder, dev_lists):
     ours = Model.load(output, probe=False)
     for example in list(read_lists(dev_lists))[:4]:
         expected = ours.score(example.query, example.memories).raw
-        found = logits(model, tokenizer, [prompt(example.query, memory.text) for memory in example.memories])
-        np.testing.assert_allclose(found, expected, atol=1e-4)
+        scores = logits(model, tokenizer, [prompt(example.query, memory.text) for memory in example.memories])
+        np.testing.assert_allclose(scores, expected, atol=1e-4)
 
 
-def test_an_adapter_saved_and_loaded_gives_the_same_scores(lychee, tmp_path, tiny_bert, dev_lists):
-    outcome = train(parse_recipe(lychee), tmp_path / "out")
+def test_a_saved_adapter_gives_the_same_scores(lychee, tmp_path, tiny_bert, dev_lists):
+    result = train(parse_recipe(lychee), tmp_path / "out")
     config = json.loads((tmp_path / "out" / "adapter_config.json").read_text())
 
-    assert outcome.manifest.family == "lora"
+    assert result.manifest.family == "lora"
     assert {"classifier"} <= set(config["modules_to_save"])
     assert not (tmp_path / "out" / "model.safetensors").exists()
-    assert outcome.results.to_dict()["map"]["trained"][0] > 0.9  # frozen, the head would not have learned this
-    measured = outcome.results.trained["map"]
-    again = [Model.load(tmp_path / "out", probe=False).score(e.query, e.memories).raw for e in read_lists(dev_lists)]
-    top = [float(np.array(e.labels)[np.argmax(raw)]) for e, raw in zip(read_lists(dev_lists), again, strict=True)]
-    assert np.mean(top) >= np.mean(measured == 1)
-    check_r1_snippet(tmp_path / "out", tiny_bert, dev_lists)
+    assert result.results.to_dict()["map"]["trained"][0] > 0.9  # impossible with a frozen head
+    average_precision = result.results.trained["map"]
+    scores = [Model.load(tmp_path / "out", probe=False).score(e.query, e.memories).raw for e in read_lists(dev_lists)]
+    top = [float(np.array(e.labels)[np.argmax(raw)]) for e, raw in zip(read_lists(dev_lists), scores, strict=True)]
+    assert np.mean(top) >= np.mean(average_precision == 1)
+    check_with_peft(tmp_path / "out", tiny_bert, dev_lists)
 
 
-def test_a_causal_classifier_base_without_padding_token(lychee, tmp_path, tiny_causal, dev_lists):
-    """R1's real base is a language model with a `score` head, whose padding token may be missing."""
+def test_a_decoder_without_a_padding_token_can_be_a_base(lychee, tmp_path, tiny_causal, dev_lists):
+    """LycheeMem's base is a language model with a `score` head, whose padding token may be missing."""
     lychee["model"] |= {"base": str(tiny_causal), "max_length": 256}
     lychee["train"]["epochs"] = 1
     train(parse_recipe(lychee), tmp_path / "out")
 
     assert json.loads((tmp_path / "out" / "adapter_config.json").read_text())["modules_to_save"].count("score")
     assert AutoTokenizer.from_pretrained(tmp_path / "out").pad_token == "<|endoftext|>"
-    check_r1_snippet(tmp_path / "out", tiny_causal, dev_lists)
+    check_with_peft(tmp_path / "out", tiny_causal, dev_lists)
 
 
-def test_a_merged_adapter_is_a_plain_model_with_the_same_scores(lychee, tmp_path, dev_lists):
+def test_a_merged_adapter_gives_the_same_scores(lychee, tmp_path, dev_lists):
     lychee["train"]["epochs"] = 1
     train(parse_recipe(lychee), tmp_path / "adapter")
     lychee["lora"]["merge"] = True
@@ -107,21 +106,22 @@ def test_a_merged_adapter_is_a_plain_model_with_the_same_scores(lychee, tmp_path
         np.testing.assert_allclose(first, second, atol=1e-4)
 
 
-def test_an_unknown_target_is_named(lychee, tmp_path):
+def test_an_unknown_target_is_an_error(lychee, tmp_path):
     lychee["lora"]["targets"] = ["q_proj"]
-    with pytest.raises(InputError, match=r"lora\.targets: the base has no linear layer 'q_proj'; it has: dense, key"):
+    with pytest.raises(InputError, match="dense, key") as caught:
         train(parse_recipe(lychee), tmp_path / "out")
+    assert caught.value.field == "lora.targets"
 
 
-def test_the_answers_score_is_the_difference_of_the_full_logits(tiny_causal):
-    table = ModelTable(base=str(tiny_causal), kind="yes-no", template="yes-no", max_length=256)
-    base = load_base(table, seed=1)
+def test_the_score_is_the_difference_of_the_logits_of_yes_and_no(tiny_causal):
+    settings = ModelSettings(base=str(tiny_causal), kind="yes-no", template="yes-no", max_length=256)
+    base = load_base(settings, seed=1)
     network = build_network(base.model, base.tokenizer, templates["yes-no"]).eval()
     from mnemorank.artifact.manifest import Manifest
     from mnemorank.scorers.encoding import InputWriter
     from mnemorank.scorers.protocol import Pair
 
-    writer = InputWriter(base.plain_tokenizer(), Manifest("x", template="yes-no", max_length=256))
+    writer = InputWriter(base.inference_tokenizer(), Manifest("x", template="yes-no", max_length=256))
     passages = writer.prepare(["ruby works at aurora labs", "a cat", "the dentist visit in march 2024 was on a trip"])
     inputs = writer.write([Pair("where does ruby work", passage) for passage in passages])
     model = AutoModelForCausalLM.from_pretrained(tiny_causal).eval()
@@ -134,17 +134,17 @@ def test_the_answers_score_is_the_difference_of_the_full_logits(tiny_causal):
 
 
 @pytest.mark.parametrize("merge", [True, False])
-def test_a_language_model_learns_through_its_answers(tables, tmp_path, tiny_causal, dev_lists, merge):
+def test_a_language_model_learns_to_answer(tables, tmp_path, tiny_causal, dev_lists, merge):
     tables["model"] |= {"base": str(tiny_causal), "kind": "yes-no", "template": "yes-no", "max_length": 384}
     tables["lora"] = {"r": 8, "alpha": 16, "targets": ["q_proj", "v_proj", "down_proj"], "merge": merge}
     tables["loss"] = [{"name": "bce"}]
     tables["train"] |= {"epochs": 2, "learning_rate": 5e-3}
-    outcome = train(parse_recipe(tables), tmp_path / "out")
+    result = train(parse_recipe(tables), tmp_path / "out")
 
-    assert outcome.manifest.family == "yes-no"
+    assert result.manifest.family == "yes-no"
     assert (tmp_path / "out" / "adapter_config.json").exists() == (not merge)
     model = Model.load(tmp_path / "out", probe=False)
-    gained = outcome.results.to_dict()["map"]
+    metrics = result.results.to_dict()["map"]
     tops = [float(np.array(e.labels)[np.argmax(model.score(e.query, e.memories).raw)]) for e in read_lists(dev_lists)]
-    assert np.mean(tops) == pytest.approx(outcome.results.to_dict()["hit@1"]["trained"][0], abs=0.051)
-    assert gained["trained"][0] >= gained["base"][0]
+    assert np.mean(tops) == pytest.approx(result.results.to_dict()["hit@1"]["trained"][0], abs=0.051)
+    assert metrics["trained"][0] >= metrics["base"][0]
