@@ -19,7 +19,7 @@ RUNNABLE = [page for page in PAGES if any(block.language in ("python", "console"
 # Pages whose examples train a model.
 SLOW = {"docs/guides/training.md"}
 # Pages about work that has not landed yet.
-PENDING = {"docs/guides/learning.md", "docs/guides/training.md"}
+PENDING = {"docs/guides/learning.md"}
 # Blocks that need something a test cannot have: a GPU, the Hugging Face Hub, another service.
 MOST_NOT_RUN = 20
 

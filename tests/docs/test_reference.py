@@ -37,7 +37,7 @@ def _words(page: str) -> set[str]:
     """The names in code font on a page, paths and dotted names also by their parts."""
     prose = re.sub(r"^ *```.*?^ *```", "", (DOCS / page).read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
     spans = [span.strip("…") for span in _CODE.findall(prose)]
-    return {word for span in spans for word in (span, *re.split(r"[.,(){}=\s]+", span))}
+    return {word for span in spans for word in (span, *re.split(r"[.,(){}=\[\]\s]+", span))}
 
 
 def _missing(names: object, page: str) -> list[str]:
@@ -101,3 +101,11 @@ def test_http_routes():
     page = (DOCS / "reference/http.md").read_text(encoding="utf-8")
 
     assert not [path for path in paths if f"{path}`" not in page]
+
+
+def test_keys_of_a_recipe():
+    recipe = import_module("mnemorank.training.recipe")
+    models = [value for value in vars(recipe).values() if isinstance(value, type) and hasattr(value, "model_fields")]
+    names = {name for model in models for name in model.model_fields}
+
+    assert not _missing(names, "reference/recipe.md")
