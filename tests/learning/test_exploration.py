@@ -41,7 +41,7 @@ def test_a_ranking_keeps_its_ranks_in_step():
         Result(
             index=9 - rank, memory=Memory(str(rank)), rank=rank, relevance=0.5, score=0.5, raw_score=0.0, rank_change=1
         )
-        for rank in range(4)
+        for rank in range(1, 5)
     )
     ranking, chances = explore(Ranking(results), 0.5, random.Random(4))
     assert [result.rank for result in ranking] == [1, 2, 3, 4]
