@@ -10,14 +10,14 @@ from pathlib import Path
 
 import httpx
 
-from mnemorank.server import Settings, create_app
+from mnemorank.server import ServerSettings, create_app
 from mnemorank.server.runner import GracefulServer, listen, uvicorn_config
 
 
 @contextmanager
 def serving(**settings) -> Iterator[httpx.Client]:
     """A client of a server that runs for the length of the block."""
-    stated = Settings(**{"shutdown_timeout": 5.0, "threads": 1, **settings})
+    stated = ServerSettings(**{"shutdown_timeout": 5.0, "threads": 1, **settings})
     app = create_app(stated)
     sockets = [listen("127.0.0.1", 0)]
     server = GracefulServer(uvicorn_config(app, stated))

@@ -11,14 +11,14 @@ from typing import Any
 import httpx
 import pytest
 
-from mnemorank.server import Settings, create_app
+from mnemorank.server import ServerSettings, create_app
 from mnemorank.server.runner import GracefulServer, listen, uvicorn_config
 
 
 class Running:
     """A server in a thread. `app` is open to the test; `url` is where clients go."""
 
-    def __init__(self, settings: Settings, **arguments: Any) -> None:
+    def __init__(self, settings: ServerSettings, **arguments: Any) -> None:
         self.app = create_app(settings, **arguments)
         sockets = [listen(settings.host, 0)]
         self.port = sockets[0].getsockname()[1]
@@ -41,8 +41,8 @@ class Running:
 
 
 @pytest.fixture(scope="session")
-def tiny_settings(tiny_onnx: Path) -> Callable[..., Settings]:
-    return lambda **changes: Settings(**{"model": str(tiny_onnx), "shutdown_timeout": 5.0, **changes})
+def tiny_settings(tiny_onnx: Path) -> Callable[..., ServerSettings]:
+    return lambda **changes: ServerSettings(**{"model": str(tiny_onnx), "shutdown_timeout": 5.0, **changes})
 
 
 @pytest.fixture(scope="module")
@@ -50,8 +50,8 @@ def start(tiny_settings) -> Iterator[Callable[..., Running]]:
     """Start servers that end with the module: `start(max_documents=3)`."""
     running: list[Running] = []
 
-    def start_one(*, event_log: Any = None, tracing: Any = None, **changes: Any) -> Running:
-        running.append(Running(tiny_settings(**changes), event_log=event_log, tracing=tracing))
+    def start_one(*, event_log: Any = None, tracer_provider: Any = None, **changes: Any) -> Running:
+        running.append(Running(tiny_settings(**changes), event_log=event_log, tracer_provider=tracer_provider))
         return running[-1]
 
     yield start_one

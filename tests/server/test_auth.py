@@ -9,7 +9,7 @@ import time
 import pytest
 
 from mnemorank.errors import InputError
-from mnemorank.server import Settings, create_app
+from mnemorank.server import ServerSettings, create_app
 from mnemorank.server.auth import add_key, read_keys
 
 BODY = {"query": "ruby", "documents": ["ruby"]}
@@ -137,7 +137,7 @@ def test_strangers_are_not_served_without_keys_unless_so_named(tiny_settings):
     create_app(tiny_settings(host="0.0.0.0", no_auth=True))
     create_app(tiny_settings(host="::1"))
     with pytest.raises(InputError, match="no_auth: contradicts keys"):
-        Settings(no_auth=True, keys="x").check_auth()
+        ServerSettings(no_auth=True, keys="x").check_auth()
 
 
 @pytest.mark.parametrize(

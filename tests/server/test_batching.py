@@ -15,10 +15,9 @@ from mnemorank.artifact.resolve import load_artifact
 from mnemorank.errors import ScorerError
 from mnemorank.scorers.onnx import OnnxScorer
 from mnemorank.scorers.protocol import Batch, Pair
-from mnemorank.server.batching import BatchingScorer, CountingScorer
-from mnemorank.server.errors import DeadlineError, OverloadedError, RequestCancelledError
-from mnemorank.server.fair_queue import FairQueue, Job
-from mnemorank.server.ticket import Ticket, current_ticket
+from mnemorank.server.batching import BatchingScorer, CountingScorer, FairQueue, Job, FairQueue, Job
+from mnemorank.server.errors import DeadlineError, OverloadedError, RequestCanceledError
+from mnemorank.server.requests import ActiveRequest, current_request
 
 
 class GatedScorer(OnnxScorer):
@@ -54,9 +53,9 @@ def batcher(gated):
     batcher.close()
 
 
-def in_thread(pool, ticket, work):
+def in_thread(pool, request, work):
     def run():
-        current_ticket.set(ticket)
+        current_request.set(request)
         return work()
 
     return pool.submit(copy_context().run, run)
@@ -115,11 +114,11 @@ def test_a_full_queue_refuses_and_says_when_to_come_back(gated, batcher):
 
 
 def test_a_request_that_was_let_in_is_not_refused_half_way(gated, batcher):
-    ticket = Ticket()
+    request = ActiveRequest()
     with ThreadPoolExecutor(2) as pool:
-        first = in_thread(pool, ticket, lambda: batcher.score("cat", gated.prepare(["the cat"] * 90)))
+        first = in_thread(pool, request, lambda: batcher.score("cat", gated.prepare(["the cat"] * 90)))
         wait_for(lambda: batcher.waiting_pairs > 0)
-        rest = in_thread(pool, ticket, lambda: batcher.score("cat", gated.prepare(["the cat"] * 90)))
+        rest = in_thread(pool, request, lambda: batcher.score("cat", gated.prepare(["the cat"] * 90)))
         wait_for(lambda: batcher.waiting_pairs > 100)
         gated.gate.set()
         assert len(first.result(10)) == len(rest.result(10)) == 90
@@ -131,12 +130,12 @@ def test_a_request_larger_than_the_queue_is_taken_when_nothing_waits(gated, batc
 
 
 def test_cancelling_drops_what_waits(gated, batcher):
-    ticket = Ticket()
+    request = ActiveRequest()
     with ThreadPoolExecutor(2) as pool:
-        work = in_thread(pool, ticket, lambda: batcher.score("cat", gated.prepare(["the cat"] * 90)))
+        work = in_thread(pool, request, lambda: batcher.score("cat", gated.prepare(["the cat"] * 90)))
         wait_for(lambda: batcher.waiting_pairs > 0)
-        ticket.cancel()
-        with pytest.raises(RequestCancelledError):
+        request.cancel()
+        with pytest.raises(RequestCanceledError):
             work.result(10)
     assert batcher.waiting_pairs == 0
     gated.gate.set()
@@ -151,10 +150,10 @@ def test_a_deadline_is_kept_even_while_a_round_runs(gated, batcher):
     assert np.isnan(scores).all()
 
 
-def test_a_ticket_out_of_time_is_an_error_where_no_partial_answer_was_asked_for(gated, batcher):
+def test_a_request_out_of_time_is_an_error_where_no_partial_answer_was_asked_for(gated, batcher):
     with ThreadPoolExecutor(1) as pool:
-        ticket = Ticket(deadline=Deadline(0.1))
-        work = in_thread(pool, ticket, lambda: batcher.score("cat", gated.prepare(["the cat"])))
+        request = ActiveRequest(deadline=Deadline(0.1))
+        work = in_thread(pool, request, lambda: batcher.score("cat", gated.prepare(["the cat"])))
         with pytest.raises(DeadlineError):
             work.result(10)
 
@@ -172,30 +171,30 @@ def test_a_request_that_fails_does_not_fail_those_in_its_round(gated, batcher):
             bad.result(10)
 
 
-def test_the_ticket_counts_pairs_tokens_and_time(gated, batcher):
+def test_the_request_counts_pairs_tokens_and_time(gated, batcher):
     gated.gate.set()
-    ticket = Ticket()
+    request = ActiveRequest()
     with ThreadPoolExecutor(1) as pool:
-        in_thread(pool, ticket, lambda: batcher.score("ruby", gated.prepare(["the cat", "the dog"]))).result(10)
-    assert (ticket.pairs, ticket.tokens) == (2, 6)
-    assert ticket.inference_seconds > 0
-    assert ticket.queue_seconds >= 0
+        in_thread(pool, request, lambda: batcher.score("ruby", gated.prepare(["the cat", "the dog"]))).result(10)
+    assert (request.pairs, request.tokens) == (2, 6)
+    assert request.inference_seconds > 0
+    assert request.queue_seconds >= 0
 
 
 def test_without_batching_scores_and_counts_are_the_same(tiny_onnx):
     scorer = CountingScorer(OnnxScorer(load_artifact(tiny_onnx)))
-    ticket = Ticket()
+    request = ActiveRequest()
     with ThreadPoolExecutor(1) as pool:
-        scores = in_thread(pool, ticket, lambda: scorer.score("ruby cat", scorer.prepare(["the cat", "ruby cat"])))
+        scores = in_thread(pool, request, lambda: scorer.score("ruby cat", scorer.prepare(["the cat", "ruby cat"])))
         assert scores.result(10).tolist() == [0.0, 1.0]
-    assert (ticket.pairs, ticket.tokens) == (2, 8)
+    assert (request.pairs, request.tokens) == (2, 8)
     scorer.close()
 
 
 def test_the_pairs_of_one_request_are_shared_among_the_cores(tiny_onnx):
     """Two threads wait for work: neither takes all of it, whatever a round may hold."""
     scorer = GatedScorer(tiny_onnx, threads=1, token_budget=512)
-    batcher = BatchingScorer(scorer, rounds_at_once=2)
+    batcher = BatchingScorer(scorer, workers=2)
     with ThreadPoolExecutor(1) as pool:
         asked = pool.submit(batcher.score, "ruby", scorer.prepare(["the cat"] * 10))
         wait_for(lambda: batcher.waiting_pairs == 2)  # one took five of ten, the other three of the five left
@@ -208,7 +207,7 @@ def test_the_pairs_of_one_request_are_shared_among_the_cores(tiny_onnx):
 def test_pairs_without_tokens_are_taken_too(tiny_onnx, lengths):
     """A round that takes none of them would be followed by another, without end."""
     (passage,) = OnnxScorer(load_artifact(tiny_onnx)).prepare(["ruby"])
-    queue = FairQueue(100, takers=2)
+    queue = FairQueue(100, workers=2)
     queue.put(Job([Pair("ruby", passage)] * len(lengths), lengths))
     rounds = 0
     while queue.pairs:
@@ -219,7 +218,7 @@ def test_pairs_without_tokens_are_taken_too(tiny_onnx, lengths):
 
 def test_a_request_without_tokens_is_scored(tiny_onnx):
     scorer = OnnxScorer(load_artifact(tiny_onnx), threads=1)
-    batcher = BatchingScorer(scorer, rounds_at_once=2)
+    batcher = BatchingScorer(scorer, workers=2)
     passages = scorer.prepare([""] * 3)
     assert {passage.length for passage in passages} == {0}
     assert np.isfinite(batcher.score("", passages, deadline=Deadline(5))).all()

@@ -10,7 +10,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from mnemorank.server.observability import JsonFormatter, Tracing
+from mnemorank.server.observability import JsonFormatter
 
 PATH = "/v1/memories/rerank"
 ASKED = {"query": "secretquery", "memories": [{"id": "secretid", "text": "secrettext"}], "user": "secretuser"}
@@ -79,7 +79,7 @@ def test_spans_of_failures_have_no_texts(start):
     exporter = InMemorySpanExporter()
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
-    running = start(tracing=Tracing(provider.get_tracer("test")))
+    running = start(tracer_provider=provider)
     dated = {"query": "secretquery", "memories": [{"text": "ruby", "occurred_start": "secretdate"}]}
     assert running.client.post(PATH, json=dated).status_code == 422
     spans = [span.to_json() for span in exporter.get_finished_spans()]

@@ -12,7 +12,7 @@ import time
 import pytest
 
 from mnemorank.cli import main
-from mnemorank.server.api.admin import Catalogue
+from mnemorank.server.api.admin import ModelCatalog
 from mnemorank.server.auth import add_key
 from tests.server.test_broken_requests import PATHS, check_shape, connect
 from tests.server.test_lifecycle import launch  # noqa: F401
@@ -93,7 +93,7 @@ def test_a_client_that_leaves_in_the_middle_of_its_body_is_forgotten(impatient):
         with connect(impatient) as one:
             one.sendall(b"POST /rerank HTTP/1.1\r\n" + HEAD + b"content-length: 100\r\n\r\n{")
     end = time.monotonic() + 5
-    while impatient.app.state.metrics.under_way._value.get() > 0:
+    while impatient.app.state.metrics.active_requests._value.get() > 0:
         assert time.monotonic() < end
         time.sleep(0.02)
 
@@ -322,7 +322,7 @@ def test_two_servers_follow_one_registry(start, tiny_onnx, tmp_path):
     first = {running.client.get("/ready").json()["model"] for running in pair}
     (tmp_path / "next").write_text("2")
     os.replace(tmp_path / "next", tmp_path / "current")
-    assert Catalogue(pair[0].app.state.settings).registered() == tmp_path / "versions" / "2"
+    assert ModelCatalog(pair[0].app.state.settings).registered() == tmp_path / "versions" / "2"
     end = time.monotonic() + 10
     while (now := {running.client.get("/ready").json()["model"] for running in pair}) & first or len(now) > 1:
         assert time.monotonic() < end

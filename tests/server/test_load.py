@@ -146,7 +146,7 @@ def test_too_many_requests_at_once_are_429(start):
         with ThreadPoolExecutor(2) as pool:
             body = {"query": "ruby", "texts": ["ruby"]}
             waiting = [pool.submit(running.client.post, "/rerank", json=body) for _ in range(2)]
-            wait_for(lambda: running.app.state.engine._under_way == 2)
+            wait_for(lambda: running.app.state.engine._active == 2)
             refused = running.client.post("/rerank", json=body)
             gate.open()
             assert [future.result().status_code for future in waiting] == [200, 200]
@@ -172,7 +172,7 @@ def test_a_client_that_leaves_cancels_its_work(start):
         wait_for(lambda: scorer.waiting_pairs == 0)
     finally:
         gate.open()
-    wait_for(lambda: running.app.state.engine._under_way == 0)
+    wait_for(lambda: running.app.state.engine._active == 0)
     assert gate.calls <= 2, "rounds were scored for nobody"
     wait_for(
         lambda: 'mnemorank_requests_total{route="/rerank",status="499"} 1.0' in running.client.get("/metrics").text

@@ -130,7 +130,7 @@ def test_an_old_model_is_closed_when_its_last_request_is_done(choice):
         assert np.isfinite(old.model.score("ruby", [Memory("ruby")]).raw).all()
         assert old.is_retired
     end = time.monotonic() + 10
-    while any(thread.is_alive() for thread in old.scorer._dispatchers):
+    while any(thread.is_alive() for thread in old.scorer._threads):
         assert time.monotonic() < end
         time.sleep(0.01)
 

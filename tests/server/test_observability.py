@@ -12,7 +12,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from mnemorank.server.observability import JsonFormatter, Tracing
+from mnemorank.server.observability import JsonFormatter
 
 BODY = {"query": "where does secretquery work", "texts": ["secrettext", "ruby works"]}
 
@@ -122,7 +122,7 @@ def test_spans_tell_the_route_and_no_texts(start):
     exporter = InMemorySpanExporter()
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
-    running = start(tracing=Tracing(provider.get_tracer("test")), log_texts=True)
+    running = start(tracer_provider=provider, log_texts=True)
     parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
     running.client.post("/rerank", json=BODY, headers={"traceparent": parent})
     end = time.monotonic() + 5

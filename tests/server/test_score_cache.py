@@ -8,7 +8,7 @@ import pytest
 from mnemorank._internal.deadline import Deadline
 from mnemorank.artifact.resolve import load_artifact
 from mnemorank.scorers.onnx import OnnxScorer
-from mnemorank.server.score_cache import RememberingScorer
+from mnemorank.server.score_cache import CachingScorer
 from tests.server.test_model_slot import make_model
 
 TEXTS = ["ruby works at aurora labs", "the cat", "ruby"]
@@ -28,13 +28,13 @@ def test_a_cache_of_none_is_off(start):
     for _ in range(2):
         answer = running.client.post("/rerank", json={"query": "ruby", "texts": TEXTS})
         assert answer.status_code == 200
-    assert "mnemorank_known_pairs_total 0.0" in running.client.get("/metrics").text
-    assert not isinstance(running.app.state.slot.current.model.scorer, RememberingScorer)
+    assert "mnemorank_cached_pairs_total 0.0" in running.client.get("/metrics").text
+    assert not isinstance(running.app.state.slot.current.model.scorer, CachingScorer)
 
 
 def test_a_pair_is_scored_once_and_scores_are_the_same(scorer):
     told = []
-    remembering = RememberingScorer(scorer, 100, told.append)
+    remembering = CachingScorer(scorer, 100, told.append)
     passages = scorer.prepare([*TEXTS, TEXTS[0]])
     expected = scorer.score("where does ruby work", passages)
     scorer.run_pairs = 0
@@ -45,7 +45,7 @@ def test_a_pair_is_scored_once_and_scores_are_the_same(scorer):
 
 
 def test_query_instruction_and_text_all_count(scorer):
-    remembering = RememberingScorer(scorer, 100, lambda known: None)
+    remembering = CachingScorer(scorer, 100, lambda known: None)
     for query, instruction, text in (
         ("ruby", None, "ruby"), ("cat", None, "ruby"), ("ruby", "cat", "ruby"), ("ruby", None, "ruby cat"),
         ("rub", None, "yruby"),
@@ -56,7 +56,7 @@ def test_query_instruction_and_text_all_count(scorer):
 
 
 def test_the_oldest_is_forgotten_first(scorer):
-    remembering = RememberingScorer(scorer, 2, lambda known: None)
+    remembering = CachingScorer(scorer, 2, lambda known: None)
     for text in ("ruby", "cat", "ruby", "dog"):
         remembering.score("ruby", scorer.prepare([text]))
     scorer.run_pairs = 0
@@ -67,7 +67,7 @@ def test_the_oldest_is_forgotten_first(scorer):
 
 
 def test_what_a_deadline_left_unscored_is_not_remembered(scorer):
-    remembering = RememberingScorer(scorer, 100, lambda known: None)
+    remembering = CachingScorer(scorer, 100, lambda known: None)
     passages = scorer.prepare(TEXTS)
     assert np.isnan(remembering.score("ruby", passages, deadline=Deadline(0))).all()
     assert np.isfinite(remembering.score("ruby", passages)).all()
@@ -79,7 +79,7 @@ def test_served_answers_and_usage_do_not_change_and_a_swap_forgets(start, tiny_o
     body = {"query": "ruby", "documents": TEXTS}
     first, again = (running.client.post("/v1/rerank", json=body).json() for _ in range(2))
     assert first == again
-    assert "mnemorank_known_pairs_total 3.0" in running.client.get("/metrics").text
+    assert "mnemorank_cached_pairs_total 3.0" in running.client.get("/metrics").text
     assert running.client.post("/v1/models/swap", json={"model": "other"}).status_code == 200
     swapped = running.client.post("/v1/rerank", json=body).json()
     assert swapped["results"][0]["relevance_score"] < first["results"][0]["relevance_score"]
@@ -89,4 +89,4 @@ def test_without_the_setting_everything_is_scored(server):
     body = {"query": "ruby", "documents": TEXTS}
     for _ in range(2):
         assert server.client.post("/v1/rerank", json=body).status_code == 200
-    assert "mnemorank_known_pairs_total 0.0" in server.client.get("/metrics").text
+    assert "mnemorank_cached_pairs_total 0.0" in server.client.get("/metrics").text

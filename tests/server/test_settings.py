@@ -1,4 +1,4 @@
-"""Settings by flag, environment and file."""
+"""ServerSettings by flag, environment and file."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mnemorank.errors import ArtifactError, InputError
-from mnemorank.server import Settings, create_app
+from mnemorank.server import ServerSettings, create_app
 from mnemorank.server.observability import JsonFormatter
 
 
@@ -15,7 +15,7 @@ def test_flags_come_before_the_environment_and_that_before_the_file(tmp_path):
     file = tmp_path / "serve.toml"
     file.write_text('[serve]\nport = 1\nhost = "::1"\nqueue_pairs = 7\ncors_origins = ["https://a.example"]\n')
     environment = {"MNEMORANK_PORT": "2", "MNEMORANK_QUEUE_PAIRS": "8", "MNEMORANK_LOG_TEXTS": "yes", "OTHER": "x"}
-    settings = Settings.read({"port": 3, "host": None}, environment, file)
+    settings = ServerSettings.read({"port": 3, "host": None}, environment, file)
     assert (settings.port, settings.queue_pairs, settings.host) == (3, 8, "::1")
     assert settings.log_texts is True
     assert settings.cors_origins == ("https://a.example",)
@@ -28,7 +28,7 @@ def test_text_values_are_read_by_type():
         "MNEMORANK_BATCHING": "off",
         "MNEMORANK_REQUEST_TIMEOUT": "2.5",
     }
-    settings = Settings.read({}, environment)
+    settings = ServerSettings.read({}, environment)
     assert settings.keys == Path("~/keys.toml").expanduser()
     assert settings.cors_origins == ("https://a.example", "https://b.example")
     assert settings.batching is False
@@ -49,15 +49,15 @@ def test_text_values_are_read_by_type():
 )
 def test_bad_values_are_errors_that_name_the_setting(environment, words):
     with pytest.raises(InputError, match=words):
-        Settings.read({}, environment)
+        ServerSettings.read({}, environment)
 
 
 def test_a_seed_may_be_any_number_and_no_cache_is_a_cache_of_none():
-    settings = Settings.read({}, {"MNEMORANK_EXPLORE_SEED": "0", "MNEMORANK_SCORE_CACHE": "0"})
+    settings = ServerSettings.read({}, {"MNEMORANK_EXPLORE_SEED": "0", "MNEMORANK_SCORE_CACHE": "0"})
     assert (settings.explore_seed, settings.score_cache) == (0, 0)
-    assert Settings(explore_seed=-3).explore_seed == -3
+    assert ServerSettings(explore_seed=-3).explore_seed == -3
     with pytest.raises(InputError, match="score_cache: expected a whole number from 0, got -1"):
-        Settings(score_cache=-1)
+        ServerSettings(score_cache=-1)
 
 
 @pytest.mark.parametrize(
@@ -84,12 +84,12 @@ def test_a_bad_file_is_an_error_that_names_the_place(tmp_path, content, words):
     file = tmp_path / "serve.toml"
     file.write_text(content)
     with pytest.raises(InputError, match=words):
-        Settings.read({}, {}, file)
+        ServerSettings.read({}, {}, file)
 
 
 def test_a_missing_file_is_an_error(tmp_path):
     with pytest.raises(InputError, match="cannot be read"):
-        Settings.read({}, {}, tmp_path / "none.toml")
+        ServerSettings.read({}, {}, tmp_path / "none.toml")
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_a_missing_file_is_an_error(tmp_path):
     ],
 )
 def test_secrets_are_not_shown(given, shown):
-    settings = Settings(store=given, model=given).shown()
+    settings = ServerSettings(store=given, model=given).shown()
     assert (settings["store"], settings["model"]) == (shown, shown)
 
 

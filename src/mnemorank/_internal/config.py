@@ -54,6 +54,11 @@ def validate_config(model: type[Model], table: object, source: str, path: str = 
         raise _input_error(error.errors(include_url=False)[0], model, source, path) from None
 
 
+def input_error(error: ValidationError, model: type[BaseModel]) -> InputError:
+    """Translate the first error of a validation; the field is the key path."""
+    return _input_error(error.errors(include_url=False)[0], model, "")
+
+
 def expand_variables(value: Any, source: str, path: str = "") -> Any:
     """Replace `${NAME}` in all strings of a table by environment variables; `${mnemorank}` is the package folder."""
     if isinstance(value, Mapping):
@@ -124,6 +129,9 @@ def _with_value(node: Any, keys: list[str], value: object, field: str) -> Any:
 
 _EXPECTED = {
     "int_type": "a whole number",
+    "int_parsing": "a whole number",
+    "float_parsing": "a number",
+    "bool_parsing": "true or false",
     "int_from_float": "a whole number",
     "float_type": "a number",
     "finite_number": "a finite number",

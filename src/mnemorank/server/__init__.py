@@ -1,19 +1,19 @@
-"""The server: `mnemorank serve`, or `create_app(Settings(...))` under an ASGI server of your own."""
+"""The server: `mnemorank serve`, or `create_app(ServerSettings(...))` under an ASGI server of your own."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mnemorank.server.settings import Settings
+from mnemorank.server.settings import ServerSettings
 
 if TYPE_CHECKING:
     from mnemorank.server.app import create_app
 
-__all__ = ["Settings", "create_app"]
+__all__ = ["ServerSettings", "create_app"]
 
 
 def __getattr__(name: str) -> Any:
-    """The app is imported when it is asked for: the command line reads the settings without the `serve` extra."""
+    """Import the app when it is used: the command line needs only the settings for its flags."""
     if name == "create_app":
         from mnemorank.server.app import create_app
 

@@ -1,4 +1,4 @@
-"""create_app: the server as an ASGI app."""
+"""`create_app`: the server as an ASGI application."""
 
 from __future__ import annotations
 
@@ -6,51 +6,53 @@ import random
 from functools import partial
 from importlib import import_module
 from types import ModuleType
+from typing import Any
 
 from fastapi import FastAPI
 from fastapi.middleware.cors import CORSMiddleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from mnemorank._version import __version__
 from mnemorank.server.api import ROUTES
-from mnemorank.server.api.admin import Catalogue
+from mnemorank.server.api.admin import ModelCatalog
 from mnemorank.server.auth import read_keys
 from mnemorank.server.engine import Engine
-from mnemorank.server.errors import ErrorWriter, install
+from mnemorank.server.errors import ErrorWriter, install_error_handlers
 from mnemorank.server.event_log import EventLog, open_store_log
 from mnemorank.server.lifespan import lifespan
-from mnemorank.server.middleware import BodyGuard, HostGuard, OriginGuard, RequestContext
+from mnemorank.server.middleware import BodyLimiter, OriginGuard, RequestLogger
 from mnemorank.server.model_slot import ModelSlot, load_served
-from mnemorank.server.observability import Metrics, Tracing, open_tracing
-from mnemorank.server.settings import Settings
+from mnemorank.server.observability import Metrics, Tracing, open_tracer_provider
+from mnemorank.server.settings import ServerSettings
 
-DESCRIPTION = """Rerank documents in the dialects of Cohere, Jina, Voyage, text-embeddings-inference, vLLM and infinity,
-and memories in mnemorank's own. Scores of the dialects are the model's calibrated relevance in [0, 1]."""
+DESCRIPTION = """Rerank documents with the APIs of Cohere, Jina, Voyage, text-embeddings-inference, vLLM and infinity,
+and memories with mnemorank's own. Scores of the compatible APIs are calibrated relevance in [0, 1]."""
 
 
 def create_app(
-    settings: Settings | None = None, *, event_log: EventLog | None = None, tracing: Tracing | None = None
+    settings: ServerSettings | None = None, *, event_log: EventLog | None = None, tracer_provider: Any = None
 ) -> FastAPI:
-    """The app. Its model is loaded when it starts.
+    """Create the application. It loads its model when it starts.
 
-    `app.state` has what routes use: `settings`, `keys`, `slot`, `catalogue`, `engine`, `metrics`, `event_log`,
+    `app.state` holds what the routes use: `settings`, `keys`, `slot`, `catalog`, `engine`, `metrics`, `event_log`,
     `learning`, `exploration`.
 
-    :param event_log: where events of the native route go; by default what `settings.store` says, if anything.
-    :param tracing: by default what `settings.otel` says.
+    :param event_log: receives the events of the native route; by default the store of the settings, if any.
+    :param tracer_provider: an OpenTelemetry `TracerProvider`; by default one for OTLP if `settings.otel` is set.
     """
-    settings = settings or Settings()
+    settings = settings or ServerSettings()
     settings.check_auth()
     settings.check_folders()
-    # FastAPI's own pages load their scripts from elsewhere; routes/docs.py has ours.
     app = FastAPI(
         title="mnemorank",
         version=__version__,
         description=DESCRIPTION,
         lifespan=lifespan,
+        # FastAPI's own pages load scripts from a CDN; api/docs.py serves them locally.
         docs_url=None,
-        # A redirect names a scheme and a host, and behind a proxy the wrong ones: `/rerank/` is a plain 404.
-        redirect_slashes=False,
         redoc_url=None,
+        # Behind a proxy, a redirect would name the wrong scheme and host: `/rerank/` is a plain 404.
+        redirect_slashes=False,
     )
     state = app.state
     state.learning = None
@@ -65,34 +67,41 @@ def create_app(
     state.keys = read_keys(settings.keys) if settings.keys else None
     state.metrics = Metrics(lambda: state.slot.current.scorer.waiting_pairs if state.slot.current else 0)
     state.slot = ModelSlot(partial(load_served, settings=settings, metrics=state.metrics), state.metrics)
-    state.catalogue = Catalogue(settings)
-    tracing = tracing or (open_tracing() if settings.otel else Tracing())
+    state.catalog = ModelCatalog(settings)
+    tracing = Tracing(open_tracer_provider() if tracer_provider is None and settings.otel else tracer_provider)
     state.engine = Engine(settings, state.slot, tracing)
     state.event_log = event_log if event_log is not None else _event_log(settings)
 
     modules = [import_module(f"mnemorank.server.api.{name}") for name in ROUTES]
     for module in modules:
         app.include_router(module.router)
-    writers = _writers(modules)
-    install(app, writers)
-    if state.keys is None:
+    writers = _error_writers(modules)
+    install_error_handlers(app, writers)
+    _add_middleware(app, settings, tracing, writers)
+    return app
+
+
+def _add_middleware(app: FastAPI, settings: ServerSettings, tracing: Tracing, writers: dict[str, ErrorWriter]) -> None:
+    """Add the middleware, innermost first."""
+    keys = app.state.keys
+    if keys is None:
         app.add_middleware(OriginGuard, settings=settings, writers=writers)
-    app.add_middleware(BodyGuard, settings=settings, keys=state.keys, writers=writers)
+    app.add_middleware(BodyLimiter, settings=settings, keys=keys, writers=writers)
     if settings.cors_origins:
         app.add_middleware(
             CORSMiddleware, allow_origins=list(settings.cors_origins), allow_methods=["*"], allow_headers=["*"]
         )
-    if settings.is_loopback and state.keys is None:
-        app.add_middleware(HostGuard, settings=settings, writers=writers)
-    app.add_middleware(RequestContext, metrics=state.metrics, tracing=tracing, writers=writers)
-    return app
+    if settings.is_loopback and keys is None:
+        # No web page may reach a local server through a host name of its own (DNS rebinding).
+        hosts = ["localhost", "127.0.0.1", "[::1]", settings.host, *settings.allowed_hosts]
+        app.add_middleware(TrustedHostMiddleware, allowed_hosts=hosts, www_redirect=False)
+    app.add_middleware(RequestLogger, metrics=app.state.metrics, tracing=tracing, writers=writers)
+    tracing.instrument(app)
 
 
-def _event_log(settings: Settings) -> EventLog | None:
-    if settings.store is None:
-        return None
-    return open_store_log(settings.store)
+def _event_log(settings: ServerSettings) -> EventLog | None:
+    return None if settings.store is None else open_store_log(settings.store)
 
 
-def _writers(modules: list[ModuleType]) -> dict[str, ErrorWriter]:
+def _error_writers(modules: list[ModuleType]) -> dict[str, ErrorWriter]:
     return {path: write for module in modules for path, write in getattr(module, "ERRORS", {}).items()}

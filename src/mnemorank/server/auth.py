@@ -1,4 +1,4 @@
-"""API keys: stored as hashes, compared in constant time, each with its scopes."""
+"""API keys: stored as hashes, compared in constant time, each with scopes and perhaps a tenant."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import json
 import os
 import re
 import secrets
-import tomllib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,18 +16,21 @@ from typing import Annotated, Any
 from fastapi import Depends, Request, Security
 from fastapi.security import APIKeyHeader, HTTPBearer
 
+from mnemorank._internal.config import read_toml
 from mnemorank.errors import InputError
 from mnemorank.server.errors import Problem
 
 SCOPES = ("read", "feedback", "admin")
-PREFIX = "mnk_"
+_PREFIX = "mnk_"
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who sent a request.
+    """The sender of a request.
 
-    :param tenant: whose data the caller may touch; None for all.
+    :param tenant: the only tenant whose data the caller may access; None for all tenants.
     """
 
     name: str
@@ -36,83 +38,79 @@ class Caller:
     tenant: str | None = None
 
 
-ANYONE = Caller("anonymous", frozenset(SCOPES))
+ANONYMOUS = Caller("anonymous", frozenset(SCOPES))
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
+class ApiKey:
     sha256: str
     caller: Caller
 
 
 @dataclass(frozen=True, slots=True)
 class KeyRing:
-    keys: tuple[Key, ...]
+    keys: tuple[ApiKey, ...]
 
-    def identify(self, presented: str) -> Caller | None:
-        """The caller that a key belongs to. Takes the same time whichever key it is, or none."""
-        digest = _digest(presented)
-        found = None
-        for key in self.keys:
-            if hmac.compare_digest(digest, key.sha256):
-                found = key.caller
-        return found
+    def identify(self, key: str) -> Caller | None:
+        """Return the caller that a key belongs to, in the same time whichever key it is."""
+        digest = _digest(key)
+        caller = None
+        for known in self.keys:
+            if hmac.compare_digest(digest, known.sha256):
+                caller = known.caller
+        return caller
 
 
 def read_keys(path: Path) -> KeyRing:
-    """Read a key file: TOML, a `[[keys]]` table each with `name`, `sha256`, `scopes` and perhaps `tenant`."""
-    try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror or error}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: not valid TOML: {error}") from None
-    entries = content.get("keys")
+    """Read a key file: TOML with a table `[[keys]]` for each key, of `name`, `sha256`, `scopes` and maybe `tenant`."""
+    entries = read_toml(path).get("keys")
     if not isinstance(entries, list) or not entries:
-        raise InputError(f"{path}: has no [[keys]]; make one with `mnemorank serve --keys {path} --new-key NAME`")
-    return KeyRing(tuple(_key(entry, f"{path}: key {number}") for number, entry in enumerate(entries, 1)))
+        message = f"no keys; create one with `mnemorank serve --keys {path} --new-key NAME`"
+        raise InputError(message, field="keys", code="empty", location=str(path))
+    return KeyRing(tuple(_read_key(entry, f"keys.{i}", path) for i, entry in enumerate(entries)))
 
 
 def add_key(path: Path, name: str, scopes: Sequence[str] = ("read",), tenant: str | None = None) -> str:
-    """Make a key, append its hash to the file (readable by the owner alone) and return the key, which is not kept."""
-    if not re.fullmatch(r"[A-Za-z0-9._-]{1,64}", name):
-        raise InputError(f"key name: expected letters, digits, . _ -, at most 64, got {name!r}")
+    """Create a key, append its hash to the file (readable only by its owner) and return the key, which is not kept."""
+    if not _NAME.fullmatch(name):
+        raise InputError(f"expected 1 to 64 letters, digits, '.', '_' or '-', got {name!r:.80}", field="name")
     _check_scopes(scopes, "scopes")
-    key = PREFIX + secrets.token_urlsafe(32)
+    _check_tenant(tenant, "tenant")
+    key = _PREFIX + secrets.token_urlsafe(32)
     lines = ["[[keys]]", f'name = "{name}"', f'sha256 = "{_digest(key)}"', f"scopes = {json.dumps(list(scopes))}"]
     if tenant is not None:
         lines.append(f"tenant = {json.dumps(tenant)}")
     try:
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        with os.fdopen(handle, "a", encoding="utf-8") as stream:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        with os.fdopen(descriptor, "a", encoding="utf-8") as stream:
             stream.write("\n".join(lines) + "\n\n")
     except OSError as error:
-        raise InputError(f"{path}: cannot be written: {error.strerror or error}") from None
+        raise InputError(f"could not be written: {error.strerror or error}", field=str(path)) from None
     return key
 
 
 def identify(headers: Mapping[str, str], ring: KeyRing | None) -> Caller:
-    """Who sent a request, by `Authorization: Bearer KEY` or `x-api-key: KEY`; anyone where keys are off."""
+    """Return the sender of a request by `Authorization: Bearer KEY` or `x-api-key: KEY`; anonymous without keys."""
     if ring is None:
-        return ANYONE
+        return ANONYMOUS
     scheme, _, credentials = headers.get("authorization", "").partition(" ")
-    presented = credentials.strip() if scheme.lower() == "bearer" else headers.get("x-api-key", "")
-    if not presented:
+    key = credentials.strip() if scheme.lower() == "bearer" else headers.get("x-api-key", "")
+    if not key:
         raise Problem(401, "unauthorized", "an API key is required: send Authorization: Bearer KEY")
-    caller = ring.identify(presented)
+    caller = ring.identify(key)
     if caller is None:
         raise Problem(401, "unauthorized", "the API key is not valid")
     return caller
 
 
-async def caller_of(
+async def authenticate(
     request: Request,
     bearer: Annotated[object, Security(HTTPBearer(auto_error=False, description="An API key"))],
     header: Annotated[object, Security(APIKeyHeader(name="x-api-key", auto_error=False))],
 ) -> Caller:
-    """The dependency behind `requires`. The security schemes are for the OpenAPI; `identify` reads the headers.
+    """Return the caller. The security schemes are for OpenAPI; `identify` reads the headers.
 
-    A coroutine, as is `check` below: FastAPI would run a plain function in a thread, for every request.
+    A coroutine, like `check` below: FastAPI would run a plain function in a thread for every request.
     """
     caller = identify(request.headers, request.app.state.keys)
     request.state.caller = caller
@@ -120,9 +118,9 @@ async def caller_of(
 
 
 def requires(scope: str) -> Callable[..., Awaitable[Caller]]:
-    """A dependency for routes: the caller, if its key has the scope."""
+    """Return a dependency for routes that gives the caller if its key has the scope."""
 
-    async def check(caller: Annotated[Caller, Depends(caller_of)]) -> Caller:
+    async def check(caller: Annotated[Caller, Depends(authenticate)]) -> Caller:
         if scope not in caller.scopes:
             raise Problem(403, "forbidden", f"the API key {caller.name!r} lacks the scope {scope!r}")
         return caller
@@ -134,22 +132,41 @@ Reader = Annotated[Caller, Depends(requires("read"))]
 Admin = Annotated[Caller, Depends(requires("admin"))]
 
 
+def resolve_tenant(caller: Caller, tenant: str | None) -> str | None:
+    """Return the tenant of a request: that of the key, else the one in the request.
+
+    :param tenant: from the request; must not differ from that of the key.
+    """
+    if caller.tenant is None:
+        return tenant
+    if tenant not in (None, caller.tenant):
+        raise Problem(403, "forbidden", "tenant: differs from the tenant of the API key", field="tenant")
+    return caller.tenant
+
+
 def _digest(key: str) -> str:
     return hashlib.sha256(key.encode("utf-8", "surrogateescape")).hexdigest()
 
 
-def _check_scopes(scopes: object, where: str) -> None:
-    if not isinstance(scopes, (list, tuple)) or not scopes or not all(scope in SCOPES for scope in scopes):
-        raise InputError(f"{where}: expected some of {', '.join(SCOPES)}, got {scopes!r:.60}")
-
-
-def _key(entry: Any, where: str) -> Key:
+def _read_key(entry: Any, field: str, path: Path) -> ApiKey:
+    location = str(path)
     if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
-        raise InputError(f"{where}: name: expected a string")
+        raise InputError("expected a string", field=f"{field}.name", location=location)
     digest, tenant = entry.get("sha256"), entry.get("tenant")
-    if not isinstance(digest, str) or not re.fullmatch(r"[0-9a-f]{64}", digest):
-        raise InputError(f"{where}: sha256: expected 64 hexadecimal digits, the SHA-256 of the key")
-    if tenant is not None and not isinstance(tenant, str):
-        raise InputError(f"{where}: tenant: expected a string")
-    _check_scopes(entry.get("scopes"), f"{where}: scopes")
-    return Key(digest, Caller(entry["name"], frozenset(entry["scopes"]), tenant))
+    if not isinstance(digest, str) or not _SHA256.fullmatch(digest):
+        message = "expected 64 hexadecimal digits, the SHA-256 of the key"
+        raise InputError(message, field=f"{field}.sha256", location=location)
+    _check_tenant(tenant, f"{field}.tenant", location)
+    _check_scopes(entry.get("scopes"), f"{field}.scopes", location)
+    return ApiKey(digest, Caller(entry["name"], frozenset(entry["scopes"]), tenant))
+
+
+def _check_scopes(scopes: object, field: str, location: str | None = None) -> None:
+    if not isinstance(scopes, (list, tuple)) or not scopes or not all(scope in SCOPES for scope in scopes):
+        raise InputError(f"expected some of {', '.join(SCOPES)}, got {scopes!r:.60}", field=field, location=location)
+
+
+def _check_tenant(tenant: object, field: str, location: str | None = None) -> None:
+    """Refuse an empty tenant: it looks like a restriction and would be none."""
+    if tenant is not None and not (isinstance(tenant, str) and tenant.strip()):
+        raise InputError(f"expected a non-empty string, got {tenant!r:.60}", field=field, location=location)

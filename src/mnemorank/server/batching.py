@@ -3,27 +3,28 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
+from collections import deque
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from mnemorank._internal.deadline import Deadline
-from mnemorank.errors import ScorerError
 from mnemorank.scorers import Passage, Scorer
 from mnemorank.scorers.protocol import ForwardingScorer, Pair, PairScorer, Scores
-from mnemorank.server.errors import DeadlineError
-from mnemorank.server.fair_queue import FairQueue, Job, Share
-from mnemorank.server.ticket import Ticket, current_ticket
+from mnemorank.server.errors import OverloadedError
+from mnemorank.server.requests import ActiveRequest, current_request
 
 logger = logging.getLogger(__name__)
 
-ROUND_TOKENS = 512
+_ROUND_TOKENS = 512
 
 
 class CountingScorer(ForwardingScorer):
-    """A scorer that notes in the request's ticket what it cost. This is serving without batching."""
+    """A scorer that adds its cost to the current request. Used directly, it serves without batching."""
 
     @property
     def waiting_pairs(self) -> int:
@@ -37,58 +38,46 @@ class CountingScorer(ForwardingScorer):
         instruction: str | None = None,
         deadline: Deadline | None = None,
     ) -> Scores:
-        ticket = current_ticket.get() or Ticket()
-        ticket.check()
-        self._count(ticket, query, passages)
+        request = current_request.get() or ActiveRequest()
+        request.raise_if_canceled()
+        self._add_usage(request, query, passages)
         started = time.monotonic()
-        last = deadline if deadline is not None else ticket.deadline
-        scores = self.scorer.score(query, passages, instruction=instruction, deadline=last)
-        ticket.spend(0.0, time.monotonic() - started)
-        if deadline is None:
-            self._check_complete(scores, last)
+        scores = self.scorer.score(query, passages, instruction=instruction, deadline=deadline)
+        request.add_seconds(0.0, time.monotonic() - started)
         return scores
 
-    def _count(self, ticket: Ticket, query: str, passages: Sequence[Passage]) -> list[int]:
-        """Note the pairs in the ticket; returns their lengths (special tokens apart)."""
-        (asked,) = self.scorer.prepare([query])
-        lengths = [asked.length + passage.length for passage in passages]
-        ticket.count(len(lengths), sum(lengths))
+    def _add_usage(self, request: ActiveRequest, query: str, passages: Sequence[Passage]) -> list[int]:
+        """Add the pairs to the request's usage and return their lengths without special tokens."""
+        (query_tokens,) = self.scorer.prepare([query])
+        lengths = [query_tokens.length + passage.length for passage in passages]
+        request.add_usage(len(lengths), sum(lengths))
         return lengths
-
-    def _check_complete(self, scores: Scores, deadline: Deadline | None) -> None:
-        if not np.isnan(scores).any():
-            return
-        if deadline is not None and deadline.expired:
-            raise DeadlineError("the request's time ran out before all documents were scored")
-        raise ScorerError(f"{self.name}: the model gave a score that is not a number")
 
 
 class BatchingScorer(CountingScorer):
-    """Queues the pairs of each call and scores them in rounds, fair between calls.
+    """Queues the pairs of all calls and scores them in rounds, fairly between calls.
 
-    A round is a batch or a few, which the scorer packs, and is run by the thread that took it; so all cores are busy
-    while anything waits, and no more threads than cores compete for them. Small rounds keep a small request from
-    waiting for much of a large one; they cost nothing on a CPU, where a few pairs fill a core as well as many.
+    A round is one batch or a few and runs in the thread that took it from the queue, one thread per core. Small rounds
+    keep a small request from waiting for a large one and cost nothing on a CPU, where a few pairs fill a core.
 
-    :param scorer: it should run what it is given in the calling thread; of an OnnxScorer, `threads=1`.
-    :param queue_pairs: how many pairs may wait before calls are refused with OverloadedError.
-    :param rounds_at_once: the cores to score on. One alone (torch, perhaps on a GPU) gets batches of the full budget.
+    :param scorer: should run in the calling thread; for an `OnnxScorer`, `threads=1`.
+    :param queue_pairs: how many pairs may wait before calls are refused with `OverloadedError`.
+    :param workers: the number of threads. A single one (torch, perhaps on a GPU) gets batches of the full budget.
     """
 
-    def __init__(self, scorer: Scorer, queue_pairs: int = 20_000, rounds_at_once: int = 1) -> None:
+    def __init__(self, scorer: Scorer, queue_pairs: int = 20_000, workers: int = 1) -> None:
         super().__init__(scorer)
         if not isinstance(scorer, PairScorer):
             raise TypeError(f"{scorer.name}: cannot score pairs of different queries")
         self._pair_scorer: PairScorer = scorer
-        budget = scorer.token_budget
-        self.round_tokens = budget if rounds_at_once == 1 else min(budget, ROUND_TOKENS)
-        self._queue = FairQueue(queue_pairs, takers=rounds_at_once)
-        self._dispatchers = [
-            threading.Thread(target=self._dispatch, name=f"mnemorank-round-{number}", daemon=True)
-            for number in range(rounds_at_once)
+        self._round_tokens = scorer.token_budget if workers == 1 else min(scorer.token_budget, _ROUND_TOKENS)
+        self._queue = FairQueue(queue_pairs, workers)
+        self._threads = [
+            threading.Thread(target=self._work, name=f"mnemorank-batch-{number}", daemon=True)
+            for number in range(workers)
         ]
-        for dispatcher in self._dispatchers:
-            dispatcher.start()
+        for thread in self._threads:
+            thread.start()
 
     @property
     def waiting_pairs(self) -> int:
@@ -104,68 +93,213 @@ class BatchingScorer(CountingScorer):
     ) -> Scores:
         if not passages:
             return np.zeros(0)
-        ticket = current_ticket.get() or Ticket()
-        lengths = self._count(ticket, query, passages)
-        last = deadline if deadline is not None else ticket.deadline
+        request = current_request.get() or ActiveRequest()
+        lengths = self._add_usage(request, query, passages)
         pairs = [Pair(query, passage, instruction) for passage in passages]
-        job = Job(pairs, lengths, deadline=last, in_order=deadline is not None)
-        with ticket.cancellable(job.stop):
-            with ticket.admission:
-                self._queue.put(job, is_admitted=ticket.is_admitted)
-                ticket.is_admitted = True
+        job = Job(pairs, lengths, deadline=deadline, in_order=deadline is not None and not request.needs_all)
+        with request.on_cancel(job.stop):
+            with request.admission:
+                self._queue.put(job, is_admitted=request.is_admitted)
+                request.is_admitted = True
             try:
-                job.done.wait(None if last is None else last.remaining())
+                job.done.wait(_timeout(deadline))
             finally:
                 job.stop()
                 self._queue.drop(job)
         ended = time.monotonic()
-        begun = job.begun if job.begun is not None else ended
-        ticket.spend(begun - job.queued, ended - begun)
+        started = job.started if job.started is not None else ended
+        request.add_seconds(started - job.queued, ended - started)
         if job.error is not None:
             raise job.error
-        if deadline is None:
-            self._check_complete(job.scores, last)
         return job.scores.copy()
 
     def close(self) -> None:
         self._queue.close()
-        for dispatcher in self._dispatchers:
-            dispatcher.join()
+        for thread in self._threads:
+            thread.join()
         super().close()
 
-    def _dispatch(self) -> None:
-        while (taken := self._queue.take(self.round_tokens)) is not None:
-            self._score_round(taken)
+    def _work(self) -> None:
+        while (shares := self._queue.take(self._round_tokens)) is not None:
+            self._score_round(shares)
 
-    def _score_round(self, taken: Sequence[Share]) -> None:
-        live = [share for share in taken if share.job.is_live]
-        for share in taken:
+    def _score_round(self, shares: Sequence[Share]) -> None:
+        live = [share for share in shares if share.job.is_live]
+        for share in shares:
             if not share.job.is_live:
                 share.job.settle(share.positions, np.full(len(share.positions), np.nan))
         if not live:
             return
         started = time.monotonic()
         for share in live:
-            share.job.begun = share.job.begun or started
+            share.job.started = share.job.started or started
         try:
-            self._settle(live)
+            self._score_shares(live)
         except Exception as error:
-            # One request's pairs may be what fails; the others must not pay for it.
-            logger.warning("a round of %d requests failed and is scored request by request: %s", len(live), error)
+            # The pairs of a single request may be the cause; the other requests must not fail with it.
+            logger.warning("a batch of %d requests failed; retrying them one by one: %s", len(live), error)
             for share in live:
                 try:
-                    self._settle([share])
-                except Exception as own_error:
-                    share.job.fail(own_error)
+                    self._score_shares([share])
+                except Exception as share_error:
+                    share.job.fail(share_error)
         tokens = sum(share.job.lengths[position] for share in live for position in share.positions)
-        if tokens:  # a round without any tells nothing of the speed
-            self._queue.note_speed(tokens, time.monotonic() - started)
+        if tokens:
+            self._queue.record_speed(tokens, time.monotonic() - started)
 
-    def _settle(self, shares: Sequence[Share]) -> None:
+    def _score_shares(self, shares: Sequence[Share]) -> None:
         scores = self._pair_scorer.score_pairs(
             [share.job.pairs[position] for share in shares for position in share.positions]
         )
-        done = 0
+        first = 0
         for share in shares:
-            share.job.settle(share.positions, scores[done : done + len(share.positions)])
-            done += len(share.positions)
+            share.job.settle(share.positions, scores[first : first + len(share.positions)])
+            first += len(share.positions)
+
+
+class Job:
+    """The pairs of one call and the scores known so far.
+
+    :param lengths: of each pair, in tokens.
+    :param in_order: score the pairs in the given order, so that a deadline cuts off the last ones; otherwise the
+        longest first, which needs less padding.
+    """
+
+    def __init__(
+        self, pairs: Sequence[Pair], lengths: Sequence[int], *, deadline: Deadline | None = None, in_order: bool = False
+    ) -> None:
+        self.pairs = pairs
+        self.lengths = lengths
+        self.deadline = deadline
+        self.scores: Scores = np.full(len(pairs), np.nan)
+        self.error: Exception | None = None
+        self.queued = time.monotonic()
+        self.started: float | None = None
+        self.done = threading.Event()
+        positions = range(len(pairs))
+        self.waiting = deque(positions if in_order else sorted(positions, key=lambda i: -lengths[i]))
+        self._remaining = len(pairs)
+        self._lock = threading.Lock()
+
+    def settle(self, positions: Sequence[int], scores: Sequence[float] | Scores) -> None:
+        """Store scores; NaN for pairs that were given up."""
+        with self._lock:
+            self.scores[list(positions)] = scores
+            self._remaining -= len(positions)
+            if self._remaining <= 0:
+                self.done.set()
+
+    def fail(self, error: Exception) -> None:
+        self.error = error
+        self.done.set()
+
+    def stop(self) -> None:
+        """Give up: nobody waits for the scores any more."""
+        self.done.set()
+
+    @property
+    def is_live(self) -> bool:
+        return not self.done.is_set() and (self.deadline is None or not self.deadline.expired)
+
+
+class Share(NamedTuple):
+    """Some pairs of a job."""
+
+    job: Job
+    positions: list[int]
+
+
+class FairQueue:
+    """Jobs that wait to be scored. A round takes a pair of each in turn, so that large jobs do not block small ones.
+
+    :param max_pairs: refuse jobs while this many pairs wait. An empty queue accepts a job of any size.
+    :param workers: the number of threads that take rounds.
+    """
+
+    def __init__(self, max_pairs: int, workers: int = 1) -> None:
+        self.max_pairs = max_pairs
+        self.workers = workers
+        self.pairs = 0
+        self.tokens = 0
+        self._jobs: deque[Job] = deque()
+        self._changed = threading.Condition()
+        self._closed = False
+        self._tokens_per_second = 0.0
+
+    def put(self, job: Job, *, is_admitted: bool = False) -> None:
+        """Add a job.
+
+        :param is_admitted: the job belongs to a request that was accepted before, so it is not refused.
+        """
+        with self._changed:
+            if self._closed:
+                raise OverloadedError("the server is shutting down", retry_after=1)
+            if not is_admitted and self.pairs and self.pairs + len(job.pairs) > self.max_pairs:
+                raise OverloadedError(
+                    f"the queue is full: {self.pairs} pairs wait and {len(job.pairs)} more would exceed "
+                    f"queue_pairs = {self.max_pairs}",
+                    retry_after=self._seconds_of_work(),
+                )
+            self._jobs.append(job)
+            self.pairs += len(job.pairs)
+            self.tokens += sum(job.lengths)
+            self._changed.notify()
+
+    def take(self, tokens: int) -> list[Share] | None:
+        """Wait for pairs and return the next round, or None once the queue is closed and empty.
+
+        :param tokens: the approximate size of a round. When little waits, a round is smaller, so that all workers
+            share the work.
+        """
+        with self._changed:
+            while not self._jobs and not self._closed:
+                self._changed.wait()
+            if not self._jobs:
+                return None
+            positions: dict[Job, list[int]] = {}
+            room = max(1, min(tokens, math.ceil(self.tokens / self.workers)))
+            while self._jobs and room > 0:
+                job = self._jobs.popleft()
+                position = job.waiting.popleft()
+                positions.setdefault(job, []).append(position)
+                self._remove(job, [position])
+                room -= max(job.lengths[position], 1)  # a pair without tokens (a zero-width space) counts too
+                if job.waiting:
+                    self._jobs.append(job)
+            if self._jobs:
+                self._changed.notify()
+            return [Share(job, taken) for job, taken in positions.items()]
+
+    def drop(self, job: Job) -> None:
+        """Remove the pairs of a job that still wait."""
+        with self._changed:
+            if job in self._jobs:
+                self._jobs.remove(job)
+                self._remove(job, list(job.waiting))
+                job.waiting.clear()
+
+    def close(self) -> None:
+        """Refuse further jobs; those that wait are still scored."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    def record_speed(self, tokens: int, seconds: float) -> None:
+        """Update the moving average of the scoring speed."""
+        speed = tokens / max(seconds, 1e-6)
+        with self._changed:
+            self._tokens_per_second = 0.8 * self._tokens_per_second + 0.2 * speed if self._tokens_per_second else speed
+
+    def _seconds_of_work(self) -> int:
+        """Estimate how long the waiting pairs take, in whole seconds from 1 to 60."""
+        return max(1, min(60, round(self.tokens / self._tokens_per_second))) if self._tokens_per_second else 1
+
+    def _remove(self, job: Job, positions: Sequence[int]) -> None:
+        self.pairs -= len(positions)
+        self.tokens -= sum(job.lengths[position] for position in positions)
+
+
+def _timeout(deadline: Deadline | None) -> float | None:
+    """Return the seconds left, None for no limit."""
+    seconds = math.inf if deadline is None else deadline.remaining()
+    return None if math.isinf(seconds) else seconds

@@ -1,4 +1,4 @@
-"""Engine: runs a request's work in a thread, on one model, as long as somebody waits for it."""
+"""Engine: runs the work of requests in threads, each on one model and under one deadline."""
 
 from __future__ import annotations
 
@@ -13,111 +13,114 @@ from typing import Any, Generic, TypeVar
 from fastapi import Request
 
 from mnemorank._internal.deadline import Deadline
-from mnemorank.server.errors import OverloadedError, Problem, RequestCancelledError
+from mnemorank.errors import InputError
+from mnemorank.server.errors import OverloadedError, RequestCanceledError
 from mnemorank.server.model_slot import ModelSlot, Served
 from mnemorank.server.observability import Tracing
-from mnemorank.server.settings import Settings
-from mnemorank.server.ticket import Ticket, current_ticket
+from mnemorank.server.requests import ActiveRequest, current_request
+from mnemorank.server.settings import ServerSettings
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Answer(Generic[T]):
-    """What the work gave, the model it ran on, and what it cost."""
+class Completed(Generic[T]):
+    """The result of a request's work, the model it ran on, and what it cost."""
 
     value: T
     served: Served
-    ticket: Ticket
+    usage: ActiveRequest
 
 
 class Engine:
-    def __init__(self, settings: Settings, slot: ModelSlot, tracing: Tracing) -> None:
+    def __init__(self, settings: ServerSettings, slot: ModelSlot, tracing: Tracing) -> None:
         self.settings = settings
         self.slot = slot
         self._tracing = tracing
         self._threads = ThreadPoolExecutor(settings.max_requests, thread_name_prefix="mnemorank-request")
-        self._under_way = 0
+        self._active = 0
 
-    async def run(self, request: Request, work: Callable[[Served], T], deadline: Deadline | None = None) -> Answer[T]:
-        """Run the work in a thread with the current model leased; a client that leaves cancels it.
+    async def run(
+        self, request: Request, work: Callable[[Served, Deadline], T], deadline: Deadline, *, needs_all: bool = False
+    ) -> Completed[T]:
+        """Run the work in a thread on the current model. A client that disconnects cancels the deadline.
 
-        :param deadline: after which scoring is an error; None for work that keeps its own.
+        :param needs_all: partial results are useless to the client.
         """
-        most = self.settings.max_requests
-        if self._under_way >= most:
-            raise OverloadedError(f"max_requests = {most} requests are under way", retry_after=1)
-        ticket = Ticket(deadline)
-        served = self.slot.take()
-        self._under_way += 1
+        if self._active >= self.settings.max_requests:
+            raise OverloadedError(f"max_requests = {self.settings.max_requests} requests are running", retry_after=1)
+        active = ActiveRequest(deadline, needs_all=needs_all)
+        served = self.slot.acquire()
+        self._active += 1
 
-        def in_thread() -> T:
-            current_ticket.set(ticket)
-            with self._tracing.step("rank"):
-                return work(served)
+        def run_in_thread() -> T:
+            current_request.set(active)
+            with self._tracing.span("rank"):
+                return work(served, deadline)
 
-        def finished(done: asyncio.Future[T]) -> None:
-            self._under_way -= 1
-            self.slot.give_back(served)
+        def finish(done: asyncio.Future[T]) -> None:
+            self._active -= 1
+            self.slot.release(served)
             if not done.cancelled():
-                done.exception()  # read, so that asyncio does not report the error of work that nobody awaits
+                done.exception()  # retrieved, so that asyncio does not report the error of abandoned work
 
         loop = asyncio.get_running_loop()
-        future = loop.run_in_executor(self._threads, copy_context().run, in_thread)
-        future.add_done_callback(finished)
-        gone = loop.create_task(_until_gone(request))
-        waited: set[asyncio.Future[Any]] = {future, gone}
+        future = loop.run_in_executor(self._threads, copy_context().run, run_in_thread)
+        future.add_done_callback(finish)
+        disconnected = loop.create_task(_wait_for_disconnect(request))
+        pending: set[asyncio.Future[Any]] = {future, disconnected}
         try:
-            await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
             if not future.done():
-                raise RequestCancelledError("the client went away")
-            return Answer(future.result(), served, ticket)
+                raise RequestCanceledError("the client disconnected")
+            return Completed(future.result(), served, active)
         finally:
-            gone.cancel()
+            disconnected.cancel()
             if not future.done():
-                ticket.cancel()
-                if deadline is not None:
-                    deadline.cancel()
-            self._note(request, ticket, served)
+                active.cancel()
+            self._add_log_fields(request, active, served)
 
-    def deadline(self, request: Request, wanted_ms: float | None = None) -> Deadline:
-        """When the request must be answered: the sooner of what it asks for and `request_timeout`."""
-        seconds = self.settings.request_timeout
-        stated = request.headers.get("x-deadline-ms")
-        if stated is not None:
-            seconds = min(seconds, _milliseconds(stated) / 1000)
-        if wanted_ms is not None:
-            seconds = min(seconds, wanted_ms / 1000)
-        return Deadline(seconds)
+    def deadline(self, request: Request, deadline_ms: float | None = None) -> Deadline:
+        """Create the deadline of a request: `request_timeout`, or sooner if the client wants it.
+
+        :param deadline_ms: from the body; the header `x-deadline-ms` works in every dialect.
+        """
+        limits = [self.settings.request_timeout]
+        header = request.headers.get("x-deadline-ms")
+        if header is not None:
+            limits.append(_parse_milliseconds(header) / 1000)
+        if deadline_ms is not None:
+            limits.append(deadline_ms / 1000)
+        return Deadline(min(limits))
 
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     @staticmethod
-    def _note(request: Request, ticket: Ticket, served: Served) -> None:
-        notes: dict[str, Any] = request.state.notes
-        notes.update(
+    def _add_log_fields(request: Request, active: ActiveRequest, served: Served) -> None:
+        fields: dict[str, Any] = request.state.log_fields
+        fields.update(
             model=served.label,
-            pairs=ticket.pairs,
-            tokens=ticket.tokens,
-            queue_ms=round(ticket.queue_seconds * 1000, 1),
-            inference_ms=round(ticket.inference_seconds * 1000, 1),
+            pairs=active.pairs,
+            tokens=active.tokens,
+            queue_ms=round(active.queue_seconds * 1000, 1),
+            inference_ms=round(active.inference_seconds * 1000, 1),
         )
         caller = getattr(request.state, "caller", None)
         if caller is not None:
-            notes["caller"] = caller.name
+            fields["caller"] = caller.name
 
 
-def _milliseconds(text: str) -> float:
+def _parse_milliseconds(text: str) -> float:
     try:
         number = float(text)
     except ValueError:
         number = math.nan
     if not 0 < number < math.inf:
-        raise Problem(422, "invalid", "x-deadline-ms: expected a number above 0", field="x-deadline-ms")
+        raise InputError(f"expected a number above 0, got {text!r:.60}", field="x-deadline-ms")
     return number
 
 
-async def _until_gone(request: Request) -> None:
+async def _wait_for_disconnect(request: Request) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass

@@ -1,22 +1,26 @@
-"""What can go wrong with a request, apart from the dialect it is told in."""
+"""Errors of the server, and the one table that turns exceptions into responses.
+
+Every exception becomes a `Problem`: a status, a code for programs, a message and the field at fault. Each API dialect
+writes problems in its own format (`ErrorWriter`).
+"""
 
 from __future__ import annotations
 
-import logging
-import re
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
-from mnemorank.errors import InputError, MnemorankError, ScorerError
+from mnemorank.errors import ConflictError, InputError, MnemorankError, NotFoundError, ScorerError
+
+CLIENT_CLOSED_REQUEST = 499
 
 
 class OverloadedError(MnemorankError):
-    """The queue is full.
+    """The server has no room for another request.
 
     :param retry_after: seconds after which there should be room again.
     """
@@ -26,23 +30,24 @@ class OverloadedError(MnemorankError):
         self.retry_after = retry_after
 
 
-class RequestCancelledError(MnemorankError):
-    """The client went away, or the server stops; nobody waits for the answer."""
+class RequestCanceledError(MnemorankError):
+    """The client disconnected, or the server is shutting down."""
 
 
 class DeadlineError(MnemorankError):
-    """The request's time ran out, and its dialect has no way to say that an answer is partial."""
+    """The deadline passed, and the dialect of the request has no format for partial results."""
 
 
 class SwapError(MnemorankError):
-    """A new model was refused; the old one stays."""
+    """A model could not be put into service."""
 
 
 class Problem(HTTPException):
-    """An error answer. Each dialect writes it in its own shape.
+    """An error response, independent of the dialect.
 
-    :param code: a word for programs: `invalid`, `empty`, `limit`, `unauthorized`, `overloaded`, …
-    :param field: the field of the request that is wrong, such as `documents.3`.
+    :param code: a stable word for programs: `invalid`, `empty`, `limit`, `unauthorized`, `overloaded`, ...
+    :param field: the field of the request at fault, such as `documents.3`.
+    :param retry_after: seconds until the client should try again.
     """
 
     def __init__(
@@ -54,92 +59,94 @@ class Problem(HTTPException):
         self.field = field
 
 
-logger = logging.getLogger(__name__)
+class _Response(NamedTuple):
+    """How a type of exception is answered.
 
-# From a problem, and the request's parsed body if there is one, to status and error body.
-ErrorWriter = Callable[[Problem, Any], tuple[int, Mapping[str, Any]]]
-
-CLIENT_CLOSED = 499
-
-
-def write_native(problem: Problem, body: Any) -> tuple[int, Mapping[str, Any]]:
-    return problem.status_code, {"error": {"code": problem.code, "message": problem.message, "field": problem.field}}
-
-
-def install(app: FastAPI, writers: Mapping[str, ErrorWriter]) -> None:
-    """Answer every error of the app in its route's dialect.
-
-    :param writers: by path; other paths get the native shape.
+    :param code: None for the code of the exception itself.
     """
 
-    async def answer(request: Request, error: Exception) -> Response:
-        return respond(writers, request.scope, as_problem(error))
-
-    for kind in (
-        HTTPException, RequestValidationError, InputError, ScorerError, OverloadedError, DeadlineError,
-        RequestCancelledError, SwapError,
-    ):  # fmt: skip
-        app.add_exception_handler(kind, answer)
+    status: int
+    code: str | None = None
+    retry_after: int | None = None
 
 
-def respond(writers: Mapping[str, ErrorWriter], scope: Mapping[str, Any], problem: Problem) -> Response:
+_RESPONSES: Mapping[type[Exception], _Response] = {
+    InputError: _Response(422),
+    NotFoundError: _Response(404),
+    ConflictError: _Response(409),
+    OverloadedError: _Response(429, "overloaded", retry_after=1),
+    RequestCanceledError: _Response(CLIENT_CLOSED_REQUEST, "canceled"),
+    DeadlineError: _Response(504, "timeout"),
+    SwapError: _Response(503, "no_model", retry_after=1),
+    ScorerError: _Response(503, "model_failed", retry_after=1),
+}
+_CODES = {400: "invalid", 401: "unauthorized", 403: "forbidden", 404: "not_found", 405: "method_not_allowed"}
+
+# From a problem and the parsed body, if there is one, to the status and the content of the response.
+ErrorWriter = Callable[[Problem, Any], tuple[int, Mapping[str, Any]]]
+
+
+def install_error_handlers(app: FastAPI, writers: Mapping[str, ErrorWriter]) -> None:
+    """Answer every known error in the format of its route.
+
+    :param writers: by path; other paths use the native format.
+    """
+
+    async def handle(request: Request, error: Exception) -> Response:
+        return error_response(writers, request.scope, as_problem(error))
+
+    for exception_type in (HTTPException, RequestValidationError, *_RESPONSES):
+        app.add_exception_handler(exception_type, handle)
+
+
+def error_response(writers: Mapping[str, ErrorWriter], scope: Mapping[str, Any], problem: Problem) -> Response:
     write = writers.get(scope["path"].rstrip("/"), write_native)
     status, content = write(problem, scope.get("mnemorank.body"))
     headers = {"www-authenticate": "Bearer"} if status == 401 else {}
     return JSONResponse(content, status, headers={**headers, **(problem.headers or {})})
 
 
+def write_native(problem: Problem, body: Any) -> tuple[int, Mapping[str, Any]]:
+    return problem.status_code, {"error": {"code": problem.code, "message": problem.message, "field": problem.field}}
+
+
 def as_problem(error: Exception) -> Problem:
-    """The problem that an exception stands for."""
+    """Return the problem that an exception stands for."""
     if isinstance(error, Problem):
         return error
     if isinstance(error, RequestValidationError):
-        return _invalid(error)
+        return _validation_problem(error)
     if isinstance(error, HTTPException):
-        problem = Problem(error.status_code, _WORDS.get(error.status_code, "error"), str(error.detail))
+        problem = Problem(error.status_code, _CODES.get(error.status_code, "error"), str(error.detail))
         problem.headers = error.headers
         return problem
-    if isinstance(error, InputError):
-        return Problem(422, "invalid", str(error), field=error.field or _field(str(error)))
-    if isinstance(error, OverloadedError):
-        return Problem(429, "overloaded", str(error), retry_after=error.retry_after)
-    if isinstance(error, DeadlineError):
-        return Problem(504, "timeout", str(error))
-    if isinstance(error, RequestCancelledError):
-        return Problem(CLIENT_CLOSED, "cancelled", str(error))
-    if isinstance(error, SwapError):
-        return Problem(503, "no_model", str(error), retry_after=1)
-    if isinstance(error, ScorerError):
-        return Problem(503, "model_failed", str(error), retry_after=1)
-    return Problem(500, "internal", "an internal error; the log has it under this request's id")
+    response = next((_RESPONSES[base] for base in type(error).__mro__ if base in _RESPONSES), None)
+    if response is None:
+        return Problem(500, "internal", "internal error; see the server log for this request id")
+    return Problem(
+        response.status,
+        str(response.code or getattr(error, "code", "invalid")),
+        str(error),
+        field=getattr(error, "field", None),
+        retry_after=getattr(error, "retry_after", response.retry_after),
+    )
 
 
-_WORDS = {404: "not_found", 405: "method_not_allowed", 400: "invalid", 401: "unauthorized", 403: "forbidden"}
-
-
-def _invalid(error: RequestValidationError) -> Problem:
-    """The first validation error, by field. The input is never repeated: it may be large, private or broken."""
+def _validation_problem(error: RequestValidationError) -> Problem:
+    """Describe the first validation error. The input is not repeated: it may be large, private or broken."""
     first = error.errors()[0]
-    place = [str(part) for part in first["loc"][1:]]
-    field = ".".join(part for part in place if not part.startswith(":") and not _is_branch(part)) or None
+    # A part of the location with a colon in front is the tag of a union, not a field of the request.
+    field = ".".join(part for part in map(str, first["loc"][1:]) if part[:1] != ":") or None
+    code = "invalid"
     if first["type"] in _NOT_AN_OBJECT and field is None:
-        return Problem(422, "invalid", "the body must be a JSON object, sent as application/json")
-    message = str(first["msg"]).removeprefix("Value error, ")
-    return Problem(422, "invalid", f"{field}: {message}" if field else message, field=field)
+        return Problem(422, code, "expected a JSON object, sent as application/json")
+    message, cause = str(first["msg"]), first.get("ctx", {}).get("error")
+    if isinstance(cause, InputError):
+        message, code = cause.message, cause.code
+        field = ".".join(filter(None, (field, cause.field))) or None
+    elif isinstance(cause, Exception):
+        message = str(cause)
+    return Problem(422, code, f"{field}: {message}" if field else message, field=field)
 
 
 _NOT_AN_OBJECT = ("missing", "model_attributes_type", "model_type", "dict_type", "union_tag_not_found")
-
-
-def _is_branch(part: str) -> bool:
-    """Whether a part of a location names a branch of a union rather than a field of the request."""
-    return part in ("str", "int", "float") or part.startswith(("dict[", "list[", "constrained-", "function-"))
-
-
-def _field(message: str) -> str | None:
-    """`memory 3: occurred_start: …` → `memories.3.occurred_start`; `query: …` → `query`."""
-    found = re.match(r"(?:memory (\d+): )?(?:([a-z_]+): )?", message)
-    if not found or not any(found.groups()):
-        return None
-    number, name = found.groups()
-    return ".".join(part for part in (f"memories.{number}" if number else None, name) if part)

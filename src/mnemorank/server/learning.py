@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from mnemorank.errors import MissingExtraError
 from mnemorank.learning.events import RerankEvent
 from mnemorank.server.event_log import StoreLog
-from mnemorank.server.settings import Settings
+from mnemorank.server.settings import ServerSettings
 
 if TYPE_CHECKING:
     from mnemorank.learning.loop import Loop
@@ -75,7 +75,7 @@ class LearningLog(StoreLog):
         """Do nothing: the loop closes its store."""
 
 
-def open_learning(settings: Settings) -> Learning:
+def open_learning(settings: ServerSettings) -> Learning:
     """The loop of `settings.learning`, with a first version in its registry."""
     if settings.learning is None:
         raise ValueError("no learning folder")
@@ -96,15 +96,16 @@ def open_learning(settings: Settings) -> Learning:
     return Learning(loop)
 
 
-def with_learning(settings: Settings, learning: Learning) -> Settings:
+def with_learning(settings: ServerSettings, learning: Learning) -> ServerSettings:
     """The server's settings with what the loop decides: the registry that is followed, and how much is explored."""
     registry: Path = learning.loop.registry.root
     stated = learning.loop.settings
-    return replace(
-        settings,
-        registry=settings.registry or registry,
-        explore=stated.explore if settings.explore is None else settings.explore,
-        explore_seed=stated.explore_seed if settings.explore_seed is None else settings.explore_seed,
+    return settings.model_copy(
+        update={
+            "registry": settings.registry or registry,
+            "explore": stated.explore if settings.explore is None else settings.explore,
+            "explore_seed": stated.explore_seed if settings.explore_seed is None else settings.explore_seed,
+        }
     )
 
 

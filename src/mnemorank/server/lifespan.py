@@ -1,4 +1,4 @@
-"""From start to end: load the model, follow SIGHUP and the registry, and put everything away."""
+"""Start and shutdown of the application, and model reloads in between (SIGHUP, registry)."""
 
 from __future__ import annotations
 
@@ -12,33 +12,33 @@ from pathlib import Path
 
 from fastapi import FastAPI
 
-from mnemorank.server.api.admin import Catalogue
+from mnemorank.server.api.admin import ModelCatalog
 from mnemorank.server.engine import Engine
 from mnemorank.server.errors import SwapError
 from mnemorank.server.model_slot import ModelSlot
 
 logger = logging.getLogger(__name__)
 
-POLL_SECONDS = 1.0
+_POLL_SECONDS = 1.0
 
 
 @asynccontextmanager
 async def lifespan(app: FastAPI) -> AsyncIterator[None]:
     slot: ModelSlot = app.state.slot
-    catalogue: Catalogue = app.state.catalogue
+    catalog: ModelCatalog = app.state.catalog
     engine: Engine = app.state.engine
     if slot.current is None:
-        await asyncio.to_thread(slot.load_first, catalogue.default())
+        await asyncio.to_thread(slot.load_first, catalog.default())
     tasks: set[asyncio.Task[None]] = set()
     if app.state.settings.registry is not None:
-        tasks.add(asyncio.create_task(follow(catalogue.registered, slot)))
+        tasks.add(asyncio.create_task(follow_registry(catalog.registered, slot)))
     if app.state.learning is not None:
         await asyncio.to_thread(app.state.learning.start)
-    forget_signal = _reload_on_hangup(slot, catalogue, tasks)
+    remove_handler = _reload_on_sighup(slot, catalog, tasks)
     try:
         yield
     finally:
-        forget_signal()
+        remove_handler()
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -51,45 +51,46 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
             await asyncio.to_thread(close_log)
 
 
-async def follow(current: Callable[[], Path | None], slot: ModelSlot, seconds: float = POLL_SECONDS) -> None:
-    """Swap to the registry's current version whenever it changes. A version that was refused is not tried again."""
+async def follow_registry(
+    current: Callable[[], Path | None], slot: ModelSlot, interval_seconds: float = _POLL_SECONDS
+) -> None:
+    """Serve the registry's current version whenever it changes. A version that was refused is not tried again."""
     served = slot.current
-    seen = Path(served.source) if served else None
+    last = Path(served.source) if served else None
     while True:
         try:
-            now = await asyncio.to_thread(current)
+            version = await asyncio.to_thread(current)
         except Exception:
-            logger.exception("the registry cannot be read")
-            now = seen
-        if now is not None and now != seen:
-            seen = now
-            with suppress(SwapError):  # the slot has logged and counted it
-                await asyncio.to_thread(slot.swap, now)
-        await asyncio.sleep(seconds)
+            logger.exception("could not read the registry")
+            version = last
+        if version is not None and version != last:
+            last = version
+            with suppress(SwapError):  # logged and counted by the slot
+                await asyncio.to_thread(slot.swap, version)
+        await asyncio.sleep(interval_seconds)
 
 
-def _reload_on_hangup(slot: ModelSlot, catalogue: Catalogue, tasks: set[asyncio.Task[None]]) -> Callable[[], None]:
-    """On SIGHUP, load the configured model (or the registry's current version) again."""
+def _reload_on_sighup(slot: ModelSlot, catalog: ModelCatalog, tasks: set[asyncio.Task[None]]) -> Callable[[], None]:
+    """On SIGHUP, reload the configured model or the registry's current version; return a function that undoes this."""
     if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "SIGHUP"):
         return lambda: None
     loop = asyncio.get_running_loop()
 
     async def reload() -> None:
         try:
-            await asyncio.to_thread(lambda: slot.swap(catalogue.default()))
+            await asyncio.to_thread(lambda: slot.swap(catalog.default()))
         except SwapError:
-            pass  # the slot has logged and counted it
+            pass  # logged and counted by the slot
         except Exception:
-            logger.exception("the registry cannot be read; the model stays")
+            logger.exception("could not read the registry; the model stays")
 
-    def start() -> None:
+    def start_reload() -> None:
         task = loop.create_task(reload())
         tasks.add(task)
         task.add_done_callback(tasks.discard)
 
-    loop.add_signal_handler(signal.SIGHUP, start)
-    return lambda: _remove_handler(loop)
+    def remove_handler() -> None:
+        loop.remove_signal_handler(signal.SIGHUP)
 
-
-def _remove_handler(loop: asyncio.AbstractEventLoop) -> None:
-    loop.remove_signal_handler(signal.SIGHUP)
+    loop.add_signal_handler(signal.SIGHUP, start_reload)
+    return remove_handler

@@ -1,4 +1,4 @@
-"""Hot swap: a new model is loaded beside the old one, checked and warmed, then takes over between two requests."""
+"""The served model. A new model is loaded next to the old one, checked and warmed up, and then takes over."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from mnemorank.scorers.protocol import PairScorer
 from mnemorank.server.batching import BatchingScorer, CountingScorer
 from mnemorank.server.errors import SwapError
 from mnemorank.server.observability import Metrics
-from mnemorank.server.score_cache import RememberingScorer
-from mnemorank.server.settings import Settings, masked
+from mnemorank.server.score_cache import CachingScorer
+from mnemorank.server.settings import ServerSettings, redact_url
 
 logger = logging.getLogger(__name__)
 
@@ -41,9 +41,8 @@ PROBE_TEXTS = (
 class Served:
     """A model in service.
 
-    :param scorer: what queues and counts; the model's own may have a score cache around it.
-    :param source: the name or folder it was loaded from.
-    :param label: `name@version+fingerprint`, for logs and events.
+    :param scorer: the scorer that queues and counts; the model's own may be a score cache around it.
+    :param source: the name or folder that the model was loaded from.
     """
 
     model: Model
@@ -56,12 +55,13 @@ class Served:
 
     @property
     def label(self) -> str:
+        """Identify the model as `name@version+fingerprint`, for logs and events."""
         manifest = self.model.manifest
         return f"{manifest.name}@{manifest.version}+{self.model.fingerprint}"
 
 
 class ModelSlot:
-    """Holds the model that is served. Every request leases it, and finishes on the model it began with."""
+    """Holds the served model. A request acquires it and finishes on the model that it began with."""
 
     def __init__(self, load: Callable[[str | Path], Served], metrics: Metrics) -> None:
         self._load = load
@@ -76,61 +76,61 @@ class ModelSlot:
 
     @contextmanager
     def lease(self) -> Iterator[Served]:
-        """The current model, kept open until the block ends."""
-        served = self.take()
+        """Keep the current model open until the block ends."""
+        served = self.acquire()
         try:
             yield served
         finally:
-            self.give_back(served)
+            self.release(served)
 
-    def take(self) -> Served:
+    def acquire(self) -> Served:
         with self._lock:
             if self._current is None:
                 raise SwapError("no model is loaded")
             self._current.leases += 1
             return self._current
 
-    def give_back(self, served: Served) -> None:
+    def release(self, served: Served) -> None:
         with self._lock:
             served.leases -= 1
             is_last = served.is_retired and served.leases == 0
         if is_last:
-            _close_soon(served)
+            _close_in_background(served)
 
     def swap(self, name: str | Path) -> Served:
-        """Load, check and warm a model, then serve it. If it is bad it is refused with SwapError and the old stays.
+        """Load, check and warm up a model, then serve it. Raises `SwapError` and keeps the old model if that fails.
 
-        Takes seconds and blocks: call it from a thread.
+        Blocks for seconds: call it from a thread.
         """
         with self._swapping:
             try:
                 new = self._load(name)
-            except Exception as error:  # whatever is wrong with it, the old one stays
+            except Exception as error:  # whatever is wrong with the new model, the old one stays
                 self._metrics.swaps.labels("refused").inc()
                 is_known = isinstance(error, MnemorankError)
-                fields = {"model": masked(str(name)), "reason": str(error)}
+                fields = {"model": redact_url(str(name)), "reason": str(error)}
                 logger.error("model refused", exc_info=not is_known, extra={"fields": fields})
                 raise SwapError(f"the model was refused: {error}") from error
-            self._put(new)
+            self._install(new)
             self._metrics.swaps.labels("done").inc()
-            logger.info("model served", extra={"fields": {"model": new.label, "source": masked(new.source)}})
+            logger.info("model served", extra={"fields": {"model": new.label, "source": redact_url(new.source)}})
             return new
 
     def load_first(self, name: str | Path) -> Served:
-        """`swap` for the start, where there is no old model to stay: the error is the loader's own."""
+        """Serve the first model. Raises the loader's own error, since there is no old model to keep."""
         try:
             return self.swap(name)
         except SwapError as error:
             raise error.__cause__ or error from None
 
     def close(self) -> None:
-        """Take the model out of service; waits for nobody."""
+        """Close the model without waiting for requests."""
         with self._lock:
             old, self._current = self._current, None
         if old is not None:
             old.reranker.close()
 
-    def _put(self, new: Served) -> None:
+    def _install(self, new: Served) -> None:
         with self._lock:
             old, self._current = self._current, new
             is_idle = old is not None and old.leases == 0
@@ -139,18 +139,18 @@ class ModelSlot:
         manifest = new.model.manifest
         self._metrics.show_model(manifest.name, manifest.version, new.model.fingerprint)
         if old is not None and is_idle:
-            _close_soon(old)
+            _close_in_background(old)
 
 
-def _close_soon(served: Served) -> None:
-    threading.Thread(target=served.reranker.close, name="mnemorank-retire", daemon=True).start()
+def _close_in_background(served: Served) -> None:
+    threading.Thread(target=served.reranker.close, name="mnemorank-close-model", daemon=True).start()
 
 
-def load_served(name: str | Path, settings: Settings, metrics: Metrics) -> Served:
-    """Load a model with its hashes checked, probe it, and put it behind the batcher."""
+def load_served(name: str | Path, settings: ServerSettings, metrics: Metrics) -> Served:
+    """Load a model, verify its hashes, probe it, and add batching and the score cache."""
     is_onnx = load_artifact(name).manifest.family == "onnx"
     cores = (settings.threads or available_cores()) if is_onnx else 1
-    # Where batches are shared, the batcher's own threads run the model.
+    # With batching, the threads of the batching scorer run the model.
     options: dict[str, Any] = {"threads": 1 if settings.batching else cores, "token_budget": settings.token_budget}
     model = Model.load(name, **(options if is_onnx else {}))
     try:
@@ -165,16 +165,16 @@ def load_served(name: str | Path, settings: Settings, metrics: Metrics) -> Serve
             counting = BatchingScorer(model.scorer, settings.queue_pairs, cores)
     scorer: Scorer = counting
     if settings.score_cache:
-        scorer = RememberingScorer(counting, settings.score_cache, metrics.known_pairs.inc)
+        scorer = CachingScorer(counting, settings.score_cache, metrics.cached_pairs.inc)
     served = replace(model, scorer=scorer)
     return Served(served, counting, Reranker(served), str(name))
 
 
 def probe(model: Model) -> None:
-    """Score known pairs, which also warms the model: scores must be numbers, and the same when scored again alone."""
+    """Score known pairs, which also warms up the model, and check that the scores are numbers."""
     together = model.score(PROBE_QUERY, [Memory(text) for text in PROBE_TEXTS]).raw
     if not np.isfinite(together).all():
-        raise SwapError(f"{model.manifest.name}: the probe gave scores that are not numbers: {together.tolist()}")
+        raise SwapError(f"{model.manifest.name}: the model returned scores that are not numbers: {together.tolist()}")
     alone = np.array([model.score(PROBE_QUERY, [Memory(text)]).raw[0] for text in PROBE_TEXTS])
     if not np.allclose(together, alone, atol=0.05, rtol=0.01):
         logger.warning(

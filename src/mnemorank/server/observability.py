@@ -1,4 +1,4 @@
-"""Structured logs: a JSON object a line, on standard error."""
+"""Logs, metrics and traces. None of them contain texts of requests unless `log_texts` is set."""
 
 from __future__ import annotations
 
@@ -9,25 +9,26 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import Any
 
+from fastapi import FastAPI
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from mnemorank._version import __version__
 from mnemorank.errors import ArtifactError, MissingExtraError
 from mnemorank.scorers.protocol import Batch
-from mnemorank.server.settings import Settings
+from mnemorank.server.settings import ServerSettings
 
 logger = logging.getLogger(__name__)
 
-# Errors whose words are about code and files; others may quote a request.
-_HARMLESS = (TypeError, AttributeError, NameError, ImportError, RecursionError, ArtifactError)
-_MOST_CAUSES = 10
+# Errors whose messages are about code and files. The messages of other errors may quote a request.
+_SAFE_ERRORS = (TypeError, AttributeError, NameError, ImportError, RecursionError, ArtifactError)
+_MAX_CAUSES = 10
 
 
 class JsonFormatter(logging.Formatter):
-    """Time, level, message and the fields that came with the record (`extra={"fields": {…}}`)."""
+    """Formats a record as a line of JSON, with the fields of `extra={"fields": {...}}`."""
 
     def format(self, record: logging.LogRecord) -> str:
         line = {
@@ -38,12 +39,12 @@ class JsonFormatter(logging.Formatter):
             **getattr(record, "fields", {}),
         }
         if record.exc_info and record.exc_info[1] is not None:
-            line["exception"] = trace_of(record.exc_info[1])
+            line["exception"] = format_traceback(record.exc_info[1])
         return json.dumps(line, default=str)
 
 
-def configure(level: str) -> None:
-    """Send the process's logs to standard error as JSON. For the command alone; the library never configures logs."""
+def configure_logging(level: str) -> None:
+    """Send the logs of the process to standard error as JSON. For the command; the library never configures logging."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter())
     root = logging.getLogger()
@@ -54,32 +55,33 @@ def configure(level: str) -> None:
 
 
 def log_failure(log: logging.Logger, message: str, error: BaseException, **fields: Any) -> None:
-    """Log an error by what and where it is, without its own words, whatever formatter is in use."""
-    fields = {**fields, "exception": trace_of(error)}
+    """Log the type and the traceback of an error without its message, whatever formatter is in use."""
+    fields = {**fields, "exception": format_traceback(error)}
     log.error("%s: %s", message, reason_of(error), extra={"fields": fields})
 
 
 def reason_of(error: BaseException) -> str:
-    """What failed, without what may be quoted from a request: databases repeat the values they choke on."""
-    cause = getattr(error, "orig", None) or error  # a database driver's own error, inside SQLAlchemy's
+    """Describe an error without quoting a request: databases repeat the values that they refuse."""
+    cause = getattr(error, "orig", None) or error  # the database driver's error inside SQLAlchemy's
     code = getattr(cause, "sqlite_errorname", None) or getattr(cause, "sqlstate", None)
-    said = cause.strerror if isinstance(cause, OSError) else str(cause) if isinstance(cause, _HARMLESS) else code
-    return f"{type(cause).__name__}: {said}" if said else type(cause).__name__
+    detail = cause.strerror if isinstance(cause, OSError) else str(cause) if isinstance(cause, _SAFE_ERRORS) else code
+    return f"{type(cause).__name__}: {detail}" if detail else type(cause).__name__
 
 
-def trace_of(error: BaseException) -> str:
-    """A traceback, causes first, with `reason_of` in place of each error's words."""
+def format_traceback(error: BaseException) -> str:
+    """Format a traceback, causes first, with `reason_of` in place of each message."""
     parts: list[str] = []
     cause: BaseException | None = error
-    while cause is not None and len(parts) < _MOST_CAUSES:
+    while cause is not None and len(parts) < _MAX_CAUSES:
         parts.append("".join(traceback.format_tb(cause.__traceback__)) + reason_of(cause))
         cause = cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__)
     return "\n\n".join(reversed(parts))
 
 
-def announce(settings: Settings, port: int) -> None:
-    """Log what the server was started with, without secrets."""
-    logger.info("starting", extra={"fields": {"version": __version__, "settings": {**settings.shown(), "port": port}}})
+def log_start(settings: ServerSettings, port: int) -> None:
+    """Log the settings without secrets."""
+    fields = {"version": __version__, "settings": {**settings.redacted(), "port": port}}
+    logger.info("starting", extra={"fields": fields})
 
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
@@ -89,36 +91,37 @@ _PAIRS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 
 class Metrics:
-    """:param waiting_pairs: reads the length of the queue when metrics are asked for."""
+    """The Prometheus metrics of a server.
+
+    :param waiting_pairs: returns the current length of the queue.
+    """
 
     def __init__(self, waiting_pairs: Callable[[], int]) -> None:
         self.registry = CollectorRegistry()
-        self.requests = Counter("mnemorank_requests", "Requests answered", ["route", "status"], registry=self.registry)
+        self.requests = Counter("mnemorank_requests", "Completed requests", ["route", "status"], registry=self.registry)
         self.seconds = Histogram(
-            "mnemorank_request_seconds", "Time to answer", ["route"], buckets=_SECONDS, registry=self.registry
+            "mnemorank_request_seconds", "Duration of requests", ["route"], buckets=_SECONDS, registry=self.registry
         )
-        self.under_way = Gauge("mnemorank_requests_under_way", "Requests being answered", registry=self.registry)
+        self.active_requests = Gauge("mnemorank_active_requests", "Requests in progress", registry=self.registry)
         self.pairs = Counter("mnemorank_pairs", "Pairs scored", registry=self.registry)
-        self.known_pairs = Counter("mnemorank_known_pairs", "Pairs not scored: remembered", registry=self.registry)
-        self.tokens = Counter("mnemorank_tokens", "Tokens scored, without padding", registry=self.registry)
-        self.padded = Counter("mnemorank_padded_tokens", "Tokens scored, with padding", registry=self.registry)
+        self.cached_pairs = Counter("mnemorank_cached_pairs", "Pairs answered from the cache", registry=self.registry)
+        self.tokens = Counter("mnemorank_tokens", "Tokens scored without padding", registry=self.registry)
+        self.padded = Counter("mnemorank_padded_tokens", "Tokens scored with padding", registry=self.registry)
         self.batch_tokens = Histogram(
             "mnemorank_batch_tokens", "Padded tokens in a batch", buckets=_TOKENS, registry=self.registry
         )
         self.batch_pairs = Histogram(
             "mnemorank_batch_pairs", "Pairs in a batch", buckets=_PAIRS, registry=self.registry
         )
-        padding = Gauge("mnemorank_padding_share", "Share of padding among all tokens so far", registry=self.registry)
+        padding = Gauge("mnemorank_padding_share", "Share of padding in all tokens so far", registry=self.registry)
         padding.set_function(self._padding_share)
-        queue = Gauge("mnemorank_queue_pairs", "Pairs that wait to be scored", registry=self.registry)
+        queue = Gauge("mnemorank_queue_pairs", "Pairs waiting to be scored", registry=self.registry)
         queue.set_function(waiting_pairs)
-        self.degraded = Counter(
-            "mnemorank_degraded", "Answers in first-stage order, in part or whole", ["reason"], registry=self.registry
-        )
-        self.events_lost = Counter("mnemorank_events_lost", "Events the log did not take", registry=self.registry)
-        self.swaps = Counter("mnemorank_swaps", "Model swaps", ["outcome"], registry=self.registry)
+        self.degraded = Counter("mnemorank_degraded", "Degraded rankings", ["reason"], registry=self.registry)
+        self.events_lost = Counter("mnemorank_events_lost", "Events that could not be stored", registry=self.registry)
+        self.swaps = Counter("mnemorank_swaps", "Model swaps by outcome", ["outcome"], registry=self.registry)
         self.model = Gauge(
-            "mnemorank_model_info", "The model served", ["name", "version", "fingerprint"], registry=self.registry
+            "mnemorank_model_info", "The served model", ["name", "version", "fingerprint"], registry=self.registry
         )
         self._tei = _TeiMetrics(self.registry, waiting_pairs)
 
@@ -152,16 +155,16 @@ class Metrics:
 
 
 class _TeiMetrics:
-    """TEI names its counters without `_total`, so here they are gauges that only rise."""
+    """Metrics by the names of text-embeddings-inference, whose counters lack `_total` and so are gauges here."""
 
     def __init__(self, registry: CollectorRegistry, waiting_pairs: Callable[[], int]) -> None:
         self.count = Gauge("te_request_count", "Requests to /rerank", ["method"], registry=registry)
         self.success = Gauge("te_request_success", "Requests to /rerank that succeeded", ["method"], registry=registry)
         self.failure = Gauge("te_request_failure", "Requests to /rerank that failed", ["err"], registry=registry)
-        self.duration = Histogram("te_request_duration", "Time to answer /rerank", buckets=_SECONDS, registry=registry)
+        self.duration = Histogram("te_request_duration", "Duration of /rerank", buckets=_SECONDS, registry=registry)
         self.batch_size = Histogram("te_batch_next_size", "Pairs in a batch", buckets=_PAIRS, registry=registry)
         self.batch_tokens = Histogram("te_batch_next_tokens", "Tokens in a batch", buckets=_TOKENS, registry=registry)
-        Gauge("te_queue_size", "Pairs that wait", registry=registry).set_function(waiting_pairs)
+        Gauge("te_queue_size", "Pairs waiting to be scored", registry=registry).set_function(waiting_pairs)
 
     def observe(self, status: int, seconds: float) -> None:
         self.count.labels("single").inc()
@@ -175,48 +178,51 @@ class _TeiMetrics:
 _TEI_ERRORS = {400: "empty", 424: "inference", 429: "overloaded", 503: "unhealthy"}
 
 
-# The words of an error may quote a request.
-_WITHOUT_WORDS = {"record_exception": False, "set_status_on_exception": False}
-
-
-class Span(Protocol):
-    def finish(self, status: int, notes: Mapping[str, Any]) -> None: ...
-
-
-class _NoSpan:
-    def finish(self, status: int, notes: Mapping[str, Any]) -> None:
-        return
-
-
 class Tracing:
-    """:param tracer: an OpenTelemetry tracer; None makes no spans."""
+    """OpenTelemetry traces.
 
-    def __init__(self, tracer: Any = None) -> None:
-        self._tracer = tracer
+    :param provider: a `TracerProvider`; None for no traces.
+    """
 
-    @contextmanager
-    def request(self, scope: Mapping[str, Any], request_id: str) -> Iterator[Span]:
-        if self._tracer is None:
-            yield _NoSpan()
+    def __init__(self, provider: Any = None) -> None:
+        self._provider = provider
+
+    def instrument(self, app: FastAPI) -> None:
+        """Add OpenTelemetry's ASGI middleware, which continues the client's trace."""
+        if self._provider is None:
             return
-        from opentelemetry.propagate import extract
-        from opentelemetry.trace import SpanKind
+        from opentelemetry.instrumentation.asgi import OpenTelemetryMiddleware
 
-        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
-        method = str(scope["method"])
-        options = {"context": extract(headers), "kind": SpanKind.SERVER, **_WITHOUT_WORDS}
-        with self._tracer.start_as_current_span(method, **options) as span:
-            span.set_attribute("http.request.method", method)
-            span.set_attribute("mnemorank.request_id", request_id)
-            yield _OtelSpan(span, scope)
+        app.add_middleware(
+            OpenTelemetryMiddleware,
+            tracer_provider=self._provider,
+            exclude_spans=["receive", "send"],
+            # The path is the caller's choice; `describe_request` names the route once it is known.
+            default_span_details=lambda scope: (scope.get("method", "HTTP"), {}),
+            server_request_hook=_remove_query_string,
+        )
+
+    def describe_request(self, method: str, route: str, fields: Mapping[str, Any]) -> None:
+        """Name the span of the current request by its route and add the log fields, except for texts."""
+        if self._provider is None:
+            return
+        from opentelemetry.trace import get_current_span
+
+        span = get_current_span()
+        span.update_name(f"{method} {route}")
+        span.set_attribute("http.route", route)
+        for name, value in fields.items():
+            if name != "query" and isinstance(value, (str, int, float)):
+                span.set_attribute(f"mnemorank.{name}", value)
 
     @contextmanager
-    def step(self, name: str) -> Iterator[None]:
-        """A span within the request's, such as `score`."""
-        if self._tracer is None:
+    def span(self, name: str) -> Iterator[None]:
+        """Record a step of a request. Of an error only the type is recorded, since its message may quote a request."""
+        if self._provider is None:
             yield
             return
-        with self._tracer.start_as_current_span(name, **_WITHOUT_WORDS) as span:
+        tracer = self._provider.get_tracer("mnemorank", __version__)
+        with tracer.start_as_current_span(name, record_exception=False, set_status_on_exception=False) as span:
             try:
                 yield
             except Exception as error:
@@ -224,24 +230,17 @@ class Tracing:
                 raise
 
 
-class _OtelSpan:
-    def __init__(self, span: Any, scope: Mapping[str, Any]) -> None:
-        self._span, self._scope = span, scope
-
-    def finish(self, status: int, notes: Mapping[str, Any]) -> None:
-        route = getattr(self._scope.get("route"), "path", None)
-        if route:
-            self._span.update_name(f"{self._scope['method']} {route}")
-            self._span.set_attribute("http.route", route)
-        self._span.set_attribute("http.response.status_code", status)
-        for name, value in notes.items():
-            if name != "query" and isinstance(value, (str, int, float)):
-                self._span.set_attribute(f"mnemorank.{name}", value)
+def _remove_query_string(span: Any, scope: Mapping[str, Any]) -> None:
+    """Keep the query string, which may name users, out of traces."""
+    for name in ("http.url", "http.target", "url.full", "url.query"):
+        if name in (span.attributes or {}):
+            span.set_attribute(name, "" if name == "url.query" else scope["path"])
 
 
-def open_tracing() -> Tracing:
-    """Spans sent by OTLP over HTTP, as the `OTEL_*` environment variables say."""
+def open_tracer_provider() -> Any:
+    """Create a provider that exports by OTLP over HTTP, configured by the `OTEL_*` environment variables."""
     try:
+        import opentelemetry.instrumentation.asgi  # noqa: F401
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
         from opentelemetry.sdk.resources import Resource
         from opentelemetry.sdk.trace import TracerProvider
@@ -250,4 +249,4 @@ def open_tracing() -> Tracing:
         raise MissingExtraError(f"--otel needs `pip install 'mnemorank[otel]'` ({error})") from error
     provider = TracerProvider(resource=Resource.create({"service.name": "mnemorank"}))
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
-    return Tracing(provider.get_tracer("mnemorank", __version__))
+    return provider

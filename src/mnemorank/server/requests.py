@@ -1,132 +1,182 @@
-"""How large requests may be. Every refusal names the limit and its setting."""
+"""Requests: strict JSON, size limits, and the state of a request in progress."""
 
 from __future__ import annotations
 
 import json
 import math
+import threading
 from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, TypeAlias
 
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
 
+from mnemorank._internal.deadline import Deadline
 from mnemorank.memory.memory import ALIASES, Memory
 from mnemorank.memory.records import HOLDERS
-from mnemorank.server.errors import Problem
-from mnemorank.server.settings import Settings
+from mnemorank.server.errors import Problem, RequestCanceledError
+from mnemorank.server.settings import ServerSettings
 
-LONGEST_NAME = 256
+MAX_NAME_LENGTH = 256
 _Records: TypeAlias = dict[tuple[str, ...], dict[str, Any]]
 # Lists under these names are read as one string.
 _JOINED = (*ALIASES["context"], *ALIASES["entities"])
 
 
-def check_query(query: str, settings: Settings, field: str = "query") -> None:
+class ActiveRequest:
+    """A request in progress: its deadline, its cancellation and what it costs.
+
+    :param deadline: also expires when the request is canceled.
+    :param needs_all: partial results are useless to the client, so pairs may be scored in any order.
+
+    `is_admitted` is set, under `admission`, once the queue accepted pairs of the request; further pairs of it are then
+    not refused.
+    """
+
+    def __init__(self, deadline: Deadline | None = None, *, needs_all: bool = False) -> None:
+        self.deadline = deadline or Deadline(math.inf)
+        self.needs_all = needs_all
+        self.pairs = 0
+        self.tokens = 0
+        self.queue_seconds = 0.0
+        self.inference_seconds = 0.0
+        self.is_admitted = False
+        self.admission = threading.Lock()
+        self._lock = threading.Lock()
+        self._canceled = False
+        self._callbacks: list[Callable[[], None]] = []
+
+    def cancel(self) -> None:
+        """Stop the work of the request, now and in future."""
+        self.deadline.cancel()
+        with self._lock:
+            self._canceled = True
+            callbacks = list(self._callbacks)
+        for callback in callbacks:
+            callback()
+
+    @contextmanager
+    def on_cancel(self, callback: Callable[[], None]) -> Iterator[None]:
+        """Call the callback if the request is canceled inside the block."""
+        with self._lock:
+            self._callbacks.append(callback)
+        try:
+            self.raise_if_canceled()
+            yield
+            self.raise_if_canceled()
+        finally:
+            with self._lock:
+                self._callbacks.remove(callback)
+
+    def raise_if_canceled(self) -> None:
+        if self._canceled:
+            raise RequestCanceledError("the request was canceled")
+
+    def add_usage(self, pairs: int, tokens: int) -> None:
+        with self._lock:
+            self.pairs += pairs
+            self.tokens += tokens
+
+    def add_seconds(self, queue: float, inference: float) -> None:
+        with self._lock:
+            self.queue_seconds += queue
+            self.inference_seconds += inference
+
+
+current_request: ContextVar[ActiveRequest | None] = ContextVar("mnemorank_request", default=None)
+
+
+def check_query(query: str, settings: ServerSettings, field: str = "query") -> None:
     if not query.strip():
         raise Problem(422, "empty_query", f"{field}: is empty", field=field)
-    if len(query) > settings.max_query_chars:
-        raise Problem(
-            422,
-            "limit",
-            f"{field}: has {len(query)} characters, more than max_query_chars = {settings.max_query_chars}",
-            field=field,
-        )
+    _check_length(query, field, "max_query_chars", settings)
 
 
-def check_instruction(instruction: str | None, settings: Settings) -> None:
-    """An instruction is read with every document, as the query is, so it has the query's limit."""
-    if instruction is not None and len(instruction) > settings.max_query_chars:
-        raise Problem(
-            422,
-            "limit",
-            f"instruction: has {len(instruction)} characters, more than max_query_chars = {settings.max_query_chars}",
-            field="instruction",
-        )
+def check_instruction(instruction: str | None, settings: ServerSettings) -> None:
+    """Apply the limit of queries: like the query, the instruction is read with every document."""
+    if instruction is not None:
+        _check_length(instruction, "instruction", "max_query_chars", settings)
 
 
-def check_documents(texts: Sequence[str], settings: Settings, field: str = "documents") -> None:
+def check_documents(texts: Sequence[str], settings: ServerSettings, field: str = "documents") -> None:
     check_count(len(texts), settings, field)
     for position, text in enumerate(texts):
-        if len(text) > settings.max_document_chars:
-            raise Problem(
-                422,
-                "limit",
-                f"{field}.{position}: has {len(text)} characters, "
-                f"more than max_document_chars = {settings.max_document_chars}",
-                field=f"{field}.{position}",
-            )
+        _check_length(text, f"{field}.{position}", "max_document_chars", settings)
 
 
-def check_count(count: int, settings: Settings, field: str) -> None:
+def check_count(count: int, settings: ServerSettings, field: str) -> None:
     if count == 0:
         raise Problem(400, "empty", f"{field}: is empty", field=field)
     if count > settings.max_documents:
-        raise Problem(
-            422,
-            "limit",
-            f"{field}: has {count} entries, more than max_documents = {settings.max_documents}",
-            field=field,
-        )
+        raise _too_large(field, f"{count} entries", "max_documents", settings)
 
 
-def check_memory(memory: str | dict[str, Any], position: int, text_field: str | None, settings: Settings) -> None:
-    """Every string of a memory has a document's limit, since its text may stand anywhere, and its id has its own."""
+def check_memory(memory: str | dict[str, Any], position: int, text_field: str | None, settings: ServerSettings) -> None:
+    """Apply the limit of documents to every string of a memory, any of which may be its text, and check its id."""
     name = f"memories.{position}"
-    for path, text in _texts(memory, name):
-        _check_size(len(text), path, settings)
+    for path, text in _strings(memory, name):
+        if len(text) > settings.max_document_chars:
+            _check_length(text, ".".join(map(str, path)), "max_document_chars", settings)
     if isinstance(memory, str):
         return
     records = _records(memory, text_field)
     for place, record in records.items():
         for field in _JOINED:
             if isinstance(record.get(field), list):
-                size = sum(len(text) for _, text in _texts(record[field], field))
-                _check_size(size, (name, *place, field), settings)
+                size = sum(len(text) for _, text in _strings(record[field], field))
+                if size > settings.max_document_chars:
+                    path = ".".join((name, *place, field))
+                    raise _too_large(path, f"{size} characters", "max_document_chars", settings)
     _check_id(memory, records, position, text_field)
 
 
-def _check_size(size: int, path: Sequence[object], settings: Settings) -> None:
-    if size > settings.max_document_chars:
-        field = ".".join(map(str, path))
-        message = f"{field}: has {size} characters, more than max_document_chars = {settings.max_document_chars}"
-        raise Problem(422, "limit", message, field=field)
+def _check_length(text: str, field: str, setting: str, settings: ServerSettings) -> None:
+    if len(text) > getattr(settings, setting):
+        raise _too_large(field, f"{len(text)} characters", setting, settings)
+
+
+def _too_large(field: str, size: str, setting: str, settings: ServerSettings) -> Problem:
+    message = f"{field}: has {size}, more than {setting} = {getattr(settings, setting)}"
+    return Problem(422, "limit", message, field=field)
 
 
 def _check_id(memory: dict[str, Any], records: _Records, position: int, text_field: str | None) -> None:
-    """An id that feedback could not name is of no use."""
-    long = {
+    """Refuse an id that is too long for the feedback routes."""
+    long_ids = {
         str(record[key]): (*place, key)
         for place, record in records.items()
         for key in ALIASES["id"]
-        if isinstance(record.get(key), (str, int)) and len(str(record[key])) > LONGEST_NAME
+        if isinstance(record.get(key), (str, int)) and len(str(record[key])) > MAX_NAME_LENGTH
     }
-    if not long:
+    if not long_ids:
         return
-    # Only reading the memory tells whether it is the id: it may be the text, or something else of its metadata.
+    # Whether it is the id, the text or other metadata is known only after reading the memory.
     read = Memory.of(memory, field=text_field, path=f"memories.{position}", on_error="skip", report=lambda _: None)
-    if read.id in long:
-        field = ".".join(("memories", str(position), *long[read.id]))
-        message = f"{field}: has {len(read.id)} characters, more than the {LONGEST_NAME} of an id"
+    if read.id in long_ids:
+        field = ".".join(("memories", str(position), *long_ids[read.id]))
+        message = f"{field}: has {len(read.id)} characters, more than the {MAX_NAME_LENGTH} of an id"
         raise Problem(422, "limit", message, field=field)
 
 
 def _records(memory: dict[str, Any], text_field: str | None) -> _Records:
-    """Where a memory's fields may stand: in itself, in what holds a hit's record, and beside the text; by place."""
-    beside = tuple((text_field or "").split(".")[:-1])
-    found: _Records = {}
-    for place in ((), *((name,) for name in HOLDERS), beside):
+    """Return the mappings that may hold a memory's fields, by their path: itself, its payload, the text's parent."""
+    parent = tuple((text_field or "").split(".")[:-1])
+    records: _Records = {}
+    for path in ((), *((name,) for name in HOLDERS), parent):
         record: Any = memory
-        for key in place:
+        for key in path:
             record = record.get(key) if isinstance(record, dict) else None
         if isinstance(record, dict):
-            found[place] = record
-    return found
+            records[path] = record
+    return records
 
 
-def _texts(value: object, name: str) -> Iterator[tuple[Sequence[object], str]]:
-    """All strings in a value with their paths, each of which holds until the next is asked for.
+def _strings(value: object, name: str) -> Iterator[tuple[Sequence[object], str]]:
+    """Yield all strings in a value with their paths; a path is valid until the next one is yielded.
 
-    In a loop, since a body may be nested more deeply than calls may.
+    Iterative, since a body may be nested more deeply than the recursion limit.
     """
     path: list[object] = []
     levels: list[Iterator[tuple[object, object]]] = [iter([(name, value)])]
@@ -145,7 +195,7 @@ def _texts(value: object, name: str) -> Iterator[tuple[Sequence[object], str]]:
 
 
 class StrictRequest(Request):
-    """A request whose body is parsed strictly. The parsed body is kept for the writer of error bodies."""
+    """A request whose body is parsed strictly. The parsed body is kept in the scope for error writers."""
 
     async def json(self) -> Any:
         body = parse_json(await self.body())
@@ -155,23 +205,24 @@ class StrictRequest(Request):
 
 class StrictRoute(APIRoute):
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        answer = super().get_route_handler()
+        handler = super().get_route_handler()
 
-        async def strict(request: Request) -> Response:
-            return await answer(StrictRequest(request.scope, request.receive))
+        async def strict_handler(request: Request) -> Response:
+            return await handler(StrictRequest(request.scope, request.receive))
 
-        return strict
+        return strict_handler
 
 
 def parse_json(body: bytes) -> Any:
+    """Parse JSON without NaN, infinities, numbers out of range and unpaired surrogates."""
     try:
         value = json.loads(body.decode("utf-8"), parse_constant=_refuse, parse_float=_finite)
         if b"\\ud" in body.lower():
             json.dumps(value, ensure_ascii=False).encode()
     except UnicodeDecodeError as error:
-        raise Problem(400, "malformed", f"the body is not UTF-8: byte {error.start} is broken") from None
+        raise Problem(400, "malformed", f"the body is not UTF-8: invalid byte at {error.start}") from None
     except UnicodeEncodeError:
-        raise Problem(422, "malformed", "the body has half of a surrogate pair, which is not a character") from None
+        raise Problem(422, "malformed", "the body contains an unpaired surrogate") from None
     except json.JSONDecodeError as error:
         message = f"the body is not JSON: {error.msg} at line {error.lineno}, column {error.colno}"
         raise Problem(400, "malformed", message) from None

@@ -1,4 +1,4 @@
-"""Remembered scores: a query that is asked again over texts that did not change need not be scored again."""
+"""A cache of scores, for queries that are repeated over texts that did not change."""
 
 from __future__ import annotations
 
@@ -13,23 +13,22 @@ import numpy as np
 from mnemorank._internal.deadline import Deadline
 from mnemorank.scorers import Passage, Scorer
 from mnemorank.scorers.protocol import ForwardingScorer, Scores
-from mnemorank.server.ticket import current_ticket
+from mnemorank.server.requests import current_request
 
 
-class RememberingScorer(ForwardingScorer):
-    """Scores a pair of query and text once, until `most` other pairs have come since.
+class CachingScorer(ForwardingScorer):
+    """Keeps the most recently used scores by query, instruction and text, as long as the model is served.
 
-    What it knows lives and dies with the model. It keeps hashes, no texts; they are keyed, so that nobody can send two
-    texts with the same one.
+    The keys are hashes with a secret, so that texts are not kept and nobody can construct a collision.
 
-    :param on_known: told how many pairs of a call were known.
+    :param on_hit: called with the number of pairs that a call found in the cache.
     """
 
-    def __init__(self, scorer: Scorer, most: int, on_known: Callable[[int], None]) -> None:
+    def __init__(self, scorer: Scorer, max_entries: int, on_hit: Callable[[int], None]) -> None:
         super().__init__(scorer)
-        self._most = most
-        self._on_known = on_known
-        self._known: OrderedDict[bytes, float] = OrderedDict()
+        self._max_entries = max_entries
+        self._on_hit = on_hit
+        self._scores: OrderedDict[bytes, float] = OrderedDict()
         self._lock = threading.Lock()
         self._secret = secrets.token_bytes(32)
 
@@ -41,42 +40,42 @@ class RememberingScorer(ForwardingScorer):
         instruction: str | None = None,
         deadline: Deadline | None = None,
     ) -> Scores:
-        names = [self._name(query, instruction or "", passage.text) for passage in passages]
-        found = self._recall(names)
-        new = {name: passage for name, passage in zip(names, passages, strict=True) if name not in found}
-        if new:
-            given = self.scorer.score(query, list(new.values()), instruction=instruction, deadline=deadline)
-            found.update(zip(new, given.tolist(), strict=True))
-            self._remember({name: found[name] for name in new})
-        self._count(query, passages, list(new.values()))
-        return np.array([found[name] for name in names])
+        keys = [self._key(query, instruction or "", passage.text) for passage in passages]
+        scores = self._look_up(keys)
+        missing = {key: passage for key, passage in zip(keys, passages, strict=True) if key not in scores}
+        if missing:
+            new = self.scorer.score(query, list(missing.values()), instruction=instruction, deadline=deadline)
+            scores.update(zip(missing, new.tolist(), strict=True))
+            self._store({key: scores[key] for key in missing})
+        self._add_usage(query, passages, list(missing.values()))
+        return np.array([scores[key] for key in keys])
 
-    def _recall(self, names: Sequence[bytes]) -> dict[bytes, float]:
+    def _look_up(self, keys: Sequence[bytes]) -> dict[bytes, float]:
         with self._lock:
-            found = {name: self._known[name] for name in names if name in self._known}
-            for name in found:
-                self._known.move_to_end(name)
-        return found
+            scores = {key: self._scores[key] for key in keys if key in self._scores}
+            for key in scores:
+                self._scores.move_to_end(key)
+        return scores
 
-    def _remember(self, scores: dict[bytes, float]) -> None:
+    def _store(self, scores: dict[bytes, float]) -> None:
         with self._lock:
-            self._known.update({name: score for name, score in scores.items() if np.isfinite(score)})
-            while len(self._known) > self._most:
-                self._known.popitem(last=False)
+            self._scores.update({key: score for key, score in scores.items() if np.isfinite(score)})
+            while len(self._scores) > self._max_entries:
+                self._scores.popitem(last=False)
 
-    def _count(self, query: str, passages: Sequence[Passage], new: Sequence[Passage]) -> None:
-        """Note the pairs that were not scored: in a request's usage they count like any others."""
-        known = len(passages) - len(new)
-        if not known:
+    def _add_usage(self, query: str, passages: Sequence[Passage], missing: Sequence[Passage]) -> None:
+        """Add the pairs from the cache to the request's usage, where they count like all others."""
+        hits = len(passages) - len(missing)
+        if not hits:
             return
-        self._on_known(known)
-        ticket = current_ticket.get()
-        if ticket is not None:
-            (asked,) = self.prepare([query])
-            lengths = sum(passage.length for passage in passages) - sum(passage.length for passage in new)
-            ticket.count(known, known * asked.length + lengths)
+        self._on_hit(hits)
+        request = current_request.get()
+        if request is not None:
+            (query_tokens,) = self.prepare([query])
+            tokens = sum(passage.length for passage in passages) - sum(passage.length for passage in missing)
+            request.add_usage(hits, hits * query_tokens.length + tokens)
 
-    def _name(self, *parts: str) -> bytes:
+    def _key(self, *parts: str) -> bytes:
         digest = hashlib.blake2b(key=self._secret, digest_size=16)
         for part in parts:
             content = part.encode("utf-8", "surrogatepass")

@@ -1,8 +1,8 @@
-"""What the dialects ask for: the model's own judgement of texts, without fusion."""
+"""Scoring for the dialect routes: the ranking pipeline with `Options.model_only()`, and scores in document order."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from contextvars import copy_context
 from dataclasses import dataclass
@@ -10,141 +10,185 @@ from dataclasses import dataclass
 import numpy as np
 from fastapi import Request
 
-from mnemorank._internal.arrays import logit, sigmoid
-from mnemorank.artifact.calibration import model_odds
-from mnemorank.memory.memory import Memory
+from mnemorank import Options, Ranking
+from mnemorank._internal.arrays import logit
+from mnemorank._internal.deadline import Deadline
+from mnemorank.errors import ScorerError
 from mnemorank.model.model import Model
-from mnemorank.server.engine import Answer, Engine
-from mnemorank.server.punctual import punctual
-from mnemorank.server.requests import check_documents, check_instruction, check_query
-from mnemorank.server.ticket import current_ticket
+from mnemorank.server.engine import Completed, Engine
+from mnemorank.server.errors import DeadlineError
+from mnemorank.server.model_slot import Served
+from mnemorank.server.requests import check_documents, check_instruction, check_query, current_request
 
+_MODEL_ONLY = Options.model_only()
 _EMPTY_LOGIT = float(logit(np.zeros(1))[0])
-_AT_ONCE = 16
+_MAX_THREADS = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
-    """Scores of texts in the given order. An empty text is not relevant: 0.
+class DocumentScores:
+    """Scores of documents, in the order of the request. An empty document has a relevance of 0.
 
     :param relevance: calibrated, in [0, 1].
-    :param logits: the model's own.
-    :param matched: of texts read in windows, the one that scored best.
+    :param logits: the model's own scores.
+    :param passages: for documents read in windows, the window that scored best.
     """
 
     relevance: list[float]
     logits: list[float]
-    matched: list[str | None]
+    passages: list[str | None]
+
+    @classmethod
+    def from_ranking(cls, ranking: Ranking, score_kind: str) -> DocumentScores:
+        scores = cls([0.0] * len(ranking), [_EMPTY_LOGIT] * len(ranking), [None] * len(ranking))
+        for result in ranking:
+            scores.passages[result.index] = result.passage
+            if result.relevance is not None and result.raw_score is not None:
+                raw = result.raw_score
+                scores.relevance[result.index] = result.relevance
+                scores.logits[result.index] = float(logit(np.array([raw]))[0]) if score_kind == "probability" else raw
+        return scores
+
+    @classmethod
+    def join(cls, parts: Sequence[tuple[Sequence[int], DocumentScores]]) -> DocumentScores:
+        """Combine the scores of several rankings.
+
+        :param parts: positions in the request, and the scores of the documents there.
+        """
+        count = sum(len(positions) for positions, _ in parts)
+        joined = cls([0.0] * count, [0.0] * count, [None] * count)
+        for positions, scores in parts:
+            for i, position in enumerate(positions):
+                joined.relevance[position] = scores.relevance[i]
+                joined.logits[position] = scores.logits[i]
+                joined.passages[position] = scores.passages[i]
+        return joined
 
     def order(self, top_n: int | None = None) -> list[int]:
-        """Indexes, best first; equal scores in the given order."""
+        """Return indexes, best first; equal scores in the order of the request."""
         return sorted(range(len(self.relevance)), key=lambda i: (-self.relevance[i], -self.logits[i], i))[:top_n]
 
 
-async def judge(
+async def score_documents(
     request: Request,
     query: str,
-    texts: Sequence[str],
+    documents: Sequence[str],
     *,
     field: str = "documents",
     instruction: str | None = None,
     max_tokens: int | None = None,
-) -> Answer[Judged]:
-    """Check the limits and score the texts for the query.
+) -> Completed[DocumentScores]:
+    """Check the limits and score the documents for the query.
 
-    :param field: what the dialect calls the texts, for errors.
-    :param max_tokens: score only so many tokens of each text.
+    :param field: the dialect's name for the documents, for error messages.
+    :param max_tokens: read only this many tokens of each document.
     """
     engine: Engine = request.app.state.engine
+    deadline = engine.deadline(request)
     check_query(query, engine.settings)
     check_instruction(instruction, engine.settings)
-    check_documents(texts, engine.settings, field)
-    _note_query(request, query)
-    return await engine.run(
-        request,
-        lambda served: judge_with(punctual(served.model), query, texts, instruction, max_tokens),
-        engine.deadline(request),
-    )
+    check_documents(documents, engine.settings, field)
+    _log_query(request, query)
+
+    def work(served: Served, deadline: Deadline) -> DocumentScores:
+        served.model.scorer.room(query, instruction)  # raises QueryTooLongError: dialects have no place for warnings
+        return _score(served, deadline, query, documents, instruction, max_tokens)
+
+    return await engine.run(request, work, deadline, needs_all=True)
 
 
-async def judge_pairs(
+async def score_pairs(
     request: Request,
     pairs: Sequence[tuple[str, str]],
     *,
     fields: tuple[str, str],
     instruction: str | None = None,
     max_tokens: int | None = None,
-) -> Answer[Judged]:
-    """Score each text for its own query.
+) -> Completed[DocumentScores]:
+    """Check the limits and score pairs of a query and a document.
 
-    :param fields: what the dialect calls the queries and the texts.
+    :param fields: the dialect's names for the queries and the documents, for error messages.
     """
     engine: Engine = request.app.state.engine
-    by_query: dict[str, list[int]] = {}
-    for position, (query, _) in enumerate(pairs):
-        by_query.setdefault(query, []).append(position)
+    deadline = engine.deadline(request)
+    positions: dict[str, list[int]] = {}
+    for i, (query, _) in enumerate(pairs):
+        positions.setdefault(query, []).append(i)
     check_instruction(instruction, engine.settings)
-    check_documents([text for _, text in pairs], engine.settings, fields[1])
-    for query in by_query:
+    check_documents([document for _, document in pairs], engine.settings, fields[1])
+    for query in positions:
         check_query(query, engine.settings, fields[0])
-    _note_query(request, next(iter(by_query)))
+    _log_query(request, next(iter(positions)))
 
-    def score_one(model: Model, query: str) -> Judged:
-        return judge_with(model, query, [pairs[i][1] for i in by_query[query]], instruction, max_tokens)
+    def work(served: Served, deadline: Deadline) -> DocumentScores:
+        for query in positions:  # a query that is too long is an error before anything is scored
+            served.model.scorer.room(query, instruction)
 
-    def score_all(model: Model) -> Judged:
-        for query in by_query:  # one that is too long is told before anything is scored
-            model.scorer.room(query, instruction)
-        with ThreadPoolExecutor(min(len(by_query), _AT_ONCE)) as pool:
-            work = [pool.submit(copy_context().run, score_one, model, query) for query in by_query]
-            _wait(work)
-        placed = {
-            position: (judged.relevance[i], judged.logits[i], judged.matched[i])
-            for positions, judged in zip(by_query.values(), (future.result() for future in work), strict=True)
-            for i, position in enumerate(positions)
-        }
-        relevance, logits, matched = zip(*(placed[position] for position in range(len(pairs))), strict=True)
-        return Judged(list(relevance), list(logits), list(matched))
+        def score_query(query: str) -> DocumentScores:
+            documents = [pairs[i][1] for i in positions[query]]
+            return _score(served, deadline, query, documents, instruction, max_tokens)
 
-    return await engine.run(request, lambda served: score_all(punctual(served.model)), engine.deadline(request))
+        return DocumentScores.join(
+            list(zip(positions.values(), _in_threads(score_query, list(positions)), strict=True))
+        )
+
+    return await engine.run(request, work, deadline, needs_all=True)
 
 
-def _wait(work: Sequence[Future[Judged]]) -> None:
-    """Wait for the parts of a request; once one fails, nobody needs the others, and they are given up."""
-    done, _ = wait(work, return_when=FIRST_EXCEPTION)
-    error = next((error for future in work if future in done and (error := future.exception())), None)
-    if error is None:
-        return
-    for future in work:
-        future.cancel()
-    ticket = current_ticket.get()
-    if ticket is not None:
-        ticket.cancel()
-    raise error
-
-
-def judge_with(
-    model: Model, query: str, texts: Sequence[str], instruction: str | None, max_tokens: int | None
-) -> Judged:
+def _score(
+    served: Served,
+    deadline: Deadline,
+    query: str,
+    documents: Sequence[str],
+    instruction: str | None,
+    max_tokens: int | None,
+) -> DocumentScores:
     if max_tokens is not None:
-        texts = [cut(model, text, max_tokens) for text in texts]
-    scored = model.score(query, [Memory(text) for text in texts], instruction=instruction)
-    manifest = scored.manifest
-    relevance = sigmoid(model_odds(scored.raw, manifest))
-    logits = logit(scored.raw) if manifest.score_kind == "probability" else scored.raw
-    return Judged(
-        np.nan_to_num(relevance, nan=0.0).tolist(), np.nan_to_num(logits, nan=_EMPTY_LOGIT).tolist(), scored.matched
-    )
+        documents = [_truncate(served.model, document, max_tokens, deadline) for document in documents]
+    ranking = served.reranker.rerank_within(deadline, query, documents, instruction=instruction, options=_MODEL_ONLY)
+    request = current_request.get()
+    if request is not None:
+        request.raise_if_canceled()
+    if ranking.degraded is not None:
+        raise _deadline_error() if deadline.expired else ScorerError(ranking.degraded.message)
+    return DocumentScores.from_ranking(ranking, served.model.manifest.score_kind)
 
 
-def cut(model: Model, text: str, max_tokens: int) -> str:
-    """The text's first tokens."""
-    if len(text) <= max_tokens:  # a token has at least a character
+def _truncate(model: Model, text: str, max_tokens: int, deadline: Deadline) -> str:
+    if len(text) <= max_tokens:  # a token has at least one character
         return text
+    if deadline.expired:
+        raise _deadline_error()
     offsets = model.scorer.offsets(text)
     return text if len(offsets) <= max_tokens else text[: offsets[max_tokens - 1][1]]
 
 
-def _note_query(request: Request, query: str) -> None:
+def _deadline_error() -> DeadlineError:
+    return DeadlineError("the deadline passed before all documents were scored")
+
+
+def _in_threads(score: Callable[[str], DocumentScores], queries: Sequence[str]) -> list[DocumentScores]:
+    """Score the queries in parallel; if one fails, give up the others."""
+    if len(queries) == 1:
+        return [score(queries[0])]
+    with ThreadPoolExecutor(min(len(queries), _MAX_THREADS)) as pool:
+        futures = [pool.submit(copy_context().run, score, query) for query in queries]
+        done, _ = wait(futures, return_when=FIRST_EXCEPTION)
+        error = _first_error([future for future in futures if future in done])
+        if error is not None:
+            for future in futures:
+                future.cancel()
+            request = current_request.get()
+            if request is not None:
+                request.cancel()
+            raise error
+        return [future.result() for future in futures]
+
+
+def _first_error(futures: Sequence[Future[DocumentScores]]) -> BaseException | None:
+    return next((error for future in futures if (error := future.exception()) is not None), None)
+
+
+def _log_query(request: Request, query: str) -> None:
     if request.app.state.settings.log_texts:
-        request.state.notes["query"] = query
+        request.state.log_fields["query"] = query

@@ -1,76 +1,136 @@
-"""Settings of the server: by flag, environment (`MNEMORANK_PORT`) or TOML file, in this order of precedence."""
+"""Settings of the server: by flag, environment variable (`MNEMORANK_PORT`) or TOML file, in this order of precedence.
+
+Flags and the options of `mnemorank serve --help` are derived from the fields of `ServerSettings`.
+"""
 
 from __future__ import annotations
 
 import ipaddress
-import tomllib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
+from pydantic import BeforeValidator, Field, ValidationError, ValidationInfo, field_validator
+from pydantic_settings import BaseSettings, EnvSettingsSource, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
+
+from mnemorank._internal.config import input_error, read_toml
 from mnemorank.errors import InputError
 
 ENVIRONMENT_PREFIX = "MNEMORANK_"
+MAX_DOCUMENTS = 1_000_000
 
 
-def _setting(default: Any, help_text: str, metavar: str | None = None) -> Any:
-    return field(default=default, metadata={"help": help_text, "metavar": metavar})
+def _split(value: object) -> object:
+    return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
+# Separated by commas in flags and environment variables, a list in TOML.
+_Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)]
+
+
+def _setting(default: Any, description: str, metavar: str | None = None, **constraints: Any) -> Any:
+    return Field(default, description=description, json_schema_extra={"metavar": metavar}, **constraints)
+
+
+def _count(default: int | None, description: str, **constraints: Any) -> Any:
+    return _setting(default, description, "N", **{"ge": 1, **constraints})
+
+
+def _seconds(default: float, description: str) -> Any:
+    return _setting(default, description, "SECONDS", gt=0, lt=86_400)
+
+
+class ServerSettings(BaseSettings):
+    """All settings. The description of a field is the help text of its flag."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=ENVIRONMENT_PREFIX, env_ignore_empty=True, extra="forbid", frozen=True, protected_namespaces=()
+    )
+
     host: str = _setting("127.0.0.1", "address to bind", "H")
-    port: int = _setting(8000, "port to bind; 0 takes a free one", "P")
-    model: str = _setting("mini", "bundled model, model folder or hf:org/name", "M")
-    models_dir: Path | None = _setting(None, "folder whose models may be swapped in by name", "DIR")
-    registry: Path | None = _setting(None, "model registry; its current version is served and followed", "DIR")
+    port: int = _setting(8000, "port to bind; 0 picks a free one", "P", ge=0, le=65_535)
+    model: str = _setting("mini", "bundled model, model folder or Hugging Face Hub id", "M")
+    models_dir: Path | None = _setting(None, "folder of models that may be swapped in by name", "DIR")
+    registry: Path | None = _setting(None, "model registry; serve its current version and follow changes", "DIR")
     store: str | None = _setting(None, "database of the feedback log, such as sqlite:///feedback.db", "URL")
-    learning: Path | None = _setting(None, "folder of the learning loop; brings its own store and registry", "DIR")
+    learning: Path | None = _setting(None, "folder of the learning loop, with its own store and registry", "DIR")
     explore: float | None = _setting(
-        None, "chance that neighbours change places in logged answers, up to 0.5 (default: learning.toml's, or 0)", "P"
+        None,
+        "probability of swapping neighbors in logged rankings, up to 0.5 (default: from learning.toml, or 0)",
+        "P",
+        ge=0,
+        le=0.5,
     )
-    explore_seed: int | None = _setting(None, "draw the same each time the server is started; for tests", "N")
-    threads: int | None = _setting(None, "cores to score on (default: all)", "N")
-    token_budget: int = _setting(512, "padded tokens in a batch", "N")
+    explore_seed: int | None = _setting(None, "seed of the exploration, for tests", "N")
+    threads: int | None = _count(None, "cores to score on (default: all)")
+    token_budget: int = _count(512, "padded tokens per batch")
     batching: bool = _setting(True, "share batches between requests")
-    score_cache: int | None = _setting(None, "scores to remember by query and text (default: none)", "N")
-    queue_pairs: int = _setting(20_000, "pairs that may wait before requests get 429", "N")
-    max_requests: int = _setting(256, "requests under way before further ones get 429", "N")
-    max_connections: int = _setting(1000, "open connections before further ones get 503", "N")
-    max_body_bytes: int = _setting(32 * 1024 * 1024, "largest request body", "N")
-    max_documents: int = _setting(10_000, "most documents or memories in a request", "N")
-    max_document_chars: int = _setting(200_000, "longest document", "N")
-    max_query_chars: int = _setting(20_000, "longest query", "N")
-    request_timeout: float = _setting(60.0, "seconds a request may take", "SECONDS")
-    read_timeout: float = _setting(20.0, "seconds a client has to send its request", "SECONDS")
-    write_timeout: float = _setting(
-        30.0, "seconds a client may take nothing of its answer before it is cut off", "SECONDS"
-    )
-    shutdown_timeout: float = _setting(30.0, "seconds that running requests have at shutdown", "SECONDS")
+    score_cache: int | None = _count(None, "number of scores to cache by query and text (default: none)", ge=0)
+    queue_pairs: int = _count(20_000, "pairs that may wait before requests get 429")
+    max_requests: int = _count(256, "concurrent requests before further ones get 429")
+    max_connections: int = _count(1000, "open connections before further ones get 503")
+    max_body_bytes: int = _count(32 * 1024 * 1024, "size limit of request bodies")
+    max_documents: int = _count(10_000, "documents or memories per request", le=MAX_DOCUMENTS)
+    max_document_chars: int = _count(200_000, "characters per document")
+    max_query_chars: int = _count(20_000, "characters per query")
+    request_timeout: float = _seconds(60.0, "time limit of a request, in seconds")
+    read_timeout: float = _seconds(20.0, "time limit for receiving a request body, in seconds")
+    shutdown_timeout: float = _seconds(30.0, "time for running requests at shutdown, in seconds")
     keys: Path | None = _setting(None, "file of API keys; see --new-key", "FILE")
     no_auth: bool = _setting(False, "serve without API keys on an address that is not loopback")
-    cors_origins: tuple[str, ...] = _setting((), "origins whose web pages may call, separated by commas", "URL")
-    allowed_hosts: tuple[str, ...] = _setting((), "further host names that loopback answers to", "NAME")
-    log_level: str = _setting("info", "debug, info, warning or error", "LEVEL")
-    log_texts: bool = _setting(False, "write queries into the log")
-    otel: bool = _setting(False, "send OpenTelemetry spans (configure with OTEL_* variables)")
+    cors_origins: _Names = _setting((), "origins of web pages that may call the server, separated by commas", "URL")
+    allowed_hosts: _Names = _setting((), "further host names to accept, separated by commas", "NAME")
+    log_level: Literal["debug", "info", "warning", "error"] = _setting("info", "debug, info, warning or error", "LEVEL")
+    log_texts: bool = _setting(False, "write queries to the log")
+    otel: bool = _setting(False, "export OpenTelemetry traces, configured by OTEL_* variables")
 
-    def __post_init__(self) -> None:
-        for name in _COUNTS:
-            value = getattr(self, name)
-            least = 0 if name == "score_cache" else 1
-            if value is not None and value < least:
-                raise InputError(f"expected a whole number from {least}, got {value}", field=name)
-        for name in ("request_timeout", "read_timeout", "write_timeout", "shutdown_timeout"):
-            if not 0 < getattr(self, name) < 86_400:
-                raise InputError(f"expected seconds above 0, got {getattr(self, name)}", field=name)
-        if self.explore is not None and not 0 <= self.explore <= 0.5:
-            raise InputError(f"expected a probability from 0 to 0.5, got {self.explore}", field="explore")
-        if not 0 <= self.port <= 65_535:
-            raise InputError(f"expected a number from 0 to 65535, got {self.port}", field="port")
-        if self.log_level not in ("debug", "info", "warning", "error"):
-            raise InputError(f"expected debug, info, warning or error, got {self.log_level!r}", field="log_level")
+    def __init__(self, **values: Any) -> None:
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            raise input_error(error, type(self)) from None
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        return init_settings, env_settings
+
+    @classmethod
+    def load(cls, flags: Mapping[str, Any] | None = None, file: Path | None = None) -> ServerSettings:
+        """Read the settings of a server.
+
+        :param flags: values from the command line; None for flags that were not given.
+        :param file: TOML, with the settings at the top level or in a table `serve`.
+        """
+        table = _read_file(file) if file is not None else {}
+        given = {name: value for name, value in (flags or {}).items() if value is not None}
+        overrides = {**EnvSettingsSource(cls)(), **given}
+        try:
+            return cls(**{**table, **overrides})
+        except InputError as error:
+            if error.field not in table or error.field in overrides:
+                raise
+            raise InputError(error.message, field=error.field, code=error.code, location=str(file)) from None
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _refuse_bool(cls, value: object, info: ValidationInfo) -> object:
+        """Refuse true and false for numbers, which pydantic reads as 1 and 0."""
+        annotation = cls.model_fields[info.field_name or ""].annotation
+        if isinstance(value, bool) and annotation in (int, float, int | None, float | None):
+            raise InputError(f"expected a number, got {value!r}")
+        return value
+
+    @field_validator("models_dir", "registry", "learning", "keys")
+    @classmethod
+    def _expand_user(cls, path: Path | None) -> Path | None:
+        return None if path is None else path.expanduser()
 
     @property
     def is_loopback(self) -> bool:
@@ -82,113 +142,43 @@ class Settings:
             return False
 
     def check_auth(self) -> None:
-        """Refuse to serve strangers by accident."""
+        """Raise an error if the server would be open to everyone by accident."""
         if self.keys is not None and self.no_auth:
-            raise InputError("contradicts keys; give one of them", field="no_auth")
+            raise InputError("cannot be combined with keys", field="no_auth")
         if self.keys is None and not self.no_auth and not self.is_loopback:
             raise InputError(
-                f"{self.host} is reachable from outside and there are no API keys; make one with "
-                "`mnemorank serve --keys FILE --new-key NAME`, or say --no-auth if something in front checks callers",
+                f"{self.host} is not loopback and there are no API keys; create one with "
+                "`mnemorank serve --keys FILE --new-key NAME`, or pass --no-auth if a proxy authenticates callers",
                 field="host",
             )
 
     def check_folders(self) -> None:
-        """Refuse to pass over a folder that is not there: it is misspelt, or not mounted."""
+        """Raise an error for a folder that does not exist: a typo, or a volume that is not mounted."""
         for name in ("registry", "models_dir"):
             folder = getattr(self, name)
             if folder is not None and not folder.is_dir():
-                raise InputError(f"there is no folder {folder}", field=name)
+                raise InputError(f"no such folder: {folder}", field=name, code="not_found")
 
-    def shown(self) -> dict[str, Any]:
-        """The settings as JSON values, without secrets."""
-        values = {name: str(value) if isinstance(value, Path) else value for name, value in asdict(self).items()}
-        return {**values, "model": masked(self.model), "store": masked(self.store) if self.store else None}
-
-    @classmethod
-    def read(cls, flags: Mapping[str, Any], environment: Mapping[str, str], file: Path | None = None) -> Settings:
-        """:param flags: the values given on the command line; None for those that were not."""
-        values = _from_file(file) if file else {}
-        for name in (f.name for f in fields(cls)):
-            variable = ENVIRONMENT_PREFIX + name.upper()
-            if variable in environment:
-                values[name] = _read(name, environment[variable], variable)
-        values.update({name: value for name, value in flags.items() if value is not None})
-        return cls(**values)
+    def redacted(self) -> dict[str, Any]:
+        """Return the settings as JSON values without secrets."""
+        store = None if self.store is None else redact_url(self.store)
+        return {**self.model_dump(mode="json"), "model": redact_url(self.model), "store": store}
 
 
-_COUNTS = tuple(
-    f.name for f in fields(Settings) if f.type in ("int", "int | None") and f.name not in ("port", "explore_seed")
-)
-_TYPES = {f.name: str(f.type) for f in fields(Settings)}
-_TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off", "")
+def redact_url(url: str) -> str:
+    """Remove user, password and query from a URL; each may hold a secret, with any of `/ ? @` in it."""
+    scheme, separator, rest = url.partition("://")
+    user, at, location = rest.rpartition("@")
+    if not separator:
+        return url
+    if "?" in user:  # of the password or of the query: ambiguous
+        return f"{scheme}{separator}…"
+    return f"{scheme}{separator}{'…' if at else ''}{at}{location.partition('?')[0]}"
 
 
-def masked(address: str) -> str:
-    """An address without user, password and query, each of which may hold a secret, and any of `/ ? @` in it."""
-    scheme, mark, rest = address.partition("://")
-    users, at, place = rest.rpartition("@")
-    if not mark:
-        return address
-    if "?" in users:  # of a password or of the query, there is no telling
-        return f"{scheme}{mark}…"
-    return f"{scheme}{mark}{'…' if at else ''}{at}{place.partition('?')[0]}"
-
-
-def read_value(name: str, text: str) -> Any:
-    """A setting's value from text, as the command line and the environment give it."""
-    return _read(name, text, name)
-
-
-def _read(name: str, value: object, where: str) -> Any:
-    kind = _TYPES[name].removesuffix(" | None")
-    try:
-        if kind == "bool":
-            return _truth(value)
-        if kind == "tuple[str, ...]":
-            parts = value.split(",") if isinstance(value, str) else value
-            return tuple(str(part).strip() for part in parts if str(part).strip())  # type: ignore[attr-defined]
-        if isinstance(value, bool):
-            raise ValueError
-        if kind == "int":
-            return int(str(value))
-        if kind == "float":
-            return float(str(value))
-    except (TypeError, ValueError):
-        raise InputError(f"{where}: expected {_EXPECTED[kind]}, got {value!r:.60}") from None
-    if not isinstance(value, str) or not value:
-        raise InputError(f"{where}: expected a string, got {value!r:.60}")
-    return Path(value).expanduser() if kind == "Path" else value
-
-
-_EXPECTED = {
-    "bool": "true or false",
-    "int": "a whole number",
-    "float": "a number",
-    "tuple[str, ...]": "a list of strings",
-}
-
-
-def _truth(value: object) -> bool:
-    if isinstance(value, bool):
-        return value
-    if str(value).lower() in _TRUE:
-        return True
-    if str(value).lower() in _FALSE:
-        return False
-    raise ValueError
-
-
-def _from_file(path: Path) -> dict[str, Any]:
-    try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror or error}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: not valid TOML: {error}") from None
+def _read_file(path: Path) -> dict[str, Any]:
+    content = read_toml(path)
     table = content.get("serve", content)
     if not isinstance(table, dict):
-        raise InputError(f"{path}: serve: expected a table of settings, got {table!r:.60}")
-    unknown = [name for name in table if name not in _TYPES]
-    if unknown:
-        raise InputError(f"{path}: {unknown[0]}: unknown setting; there are: {', '.join(_TYPES)}")
-    return {name: _read(name, value, f"{path}: {name}") for name, value in table.items()}
+        raise InputError(f"expected a table of settings, got {table!r:.60}", field="serve", location=str(path))
+    return table

@@ -5,7 +5,7 @@ import pytest
 from mnemorank.model.failover import Failover
 from mnemorank.model.model import Model
 from mnemorank.reranker import Reranker
-from mnemorank.server import Settings
+from mnemorank.server import ServerSettings
 from tests.server.conftest import Running
 
 QUERY = "where does ruby work"
@@ -14,7 +14,7 @@ TEXTS = [f"{text} {number}" for number in range(30) for text in ("ruby does work
 
 @pytest.fixture(scope="module")
 def server(tiny_onnx):
-    running = Running(Settings(model=str(tiny_onnx), shutdown_timeout=5.0))
+    running = Running(ServerSettings(model=str(tiny_onnx), shutdown_timeout=5.0))
     yield running
     running.stop()
 
@@ -30,7 +30,7 @@ def test_relevance_over_http_is_the_models(dialect, server, tiny_onnx):
 
 
 def test_stopping_the_server_in_mid_traffic_loses_no_request(tiny_onnx):
-    running = Running(Settings(model=str(tiny_onnx), shutdown_timeout=1.0))
+    running = Running(ServerSettings(model=str(tiny_onnx), shutdown_timeout=1.0))
     chain = Failover([Model.load(f"tei:{running.url}", retries=0), Model.load(tiny_onnx)], timeouts=[5.0, None])
     reranker = Reranker(chain)
     before = [reranker.rerank(QUERY, TEXTS[:9]) for _ in range(5)]

@@ -1,7 +1,7 @@
-"""Routes, one dialect a file. To add one: write a module with a `router` and add its name here.
+"""Routes, one API dialect per module. To add one, write a module with a `router` and add its name here.
 
-A module may also have `ERRORS`, a mapping of its paths to the function that writes their error bodies; other paths get
-the native shape, `{"error": {"code", "message", "field"}}`.
+A module may also define `ERRORS`, a mapping from its paths to the function that writes their error bodies. Other paths
+use the native format, `{"error": {"code", "message", "field"}}`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The server about itself: health, readiness, info, metrics, and the models it serves."""
+"""Administration: health, readiness, info, metrics, and the served model."""
 
 from __future__ import annotations
 
@@ -12,42 +12,43 @@ from pydantic import ConfigDict, Field
 
 from mnemorank._version import __version__
 from mnemorank.artifact.resolve import bundled_models
-from mnemorank.server.api.schemas import ERROR_EXAMPLE, NativeShape, Text, dialect_router, errors
+from mnemorank.errors import NotFoundError
+from mnemorank.server.api.schemas import ERROR_EXAMPLE, NativeModel, Text, dialect_router, error_responses
 from mnemorank.server.auth import Admin, Reader
 from mnemorank.server.errors import Problem, SwapError
 from mnemorank.server.model_slot import ModelSlot, Served
 from mnemorank.server.observability import CONTENT_TYPE, Metrics
-from mnemorank.server.settings import Settings
+from mnemorank.server.settings import ServerSettings
 
 router = dialect_router("service")
 
 
-class SwapRequest(NativeShape):
+class SwapRequest(NativeModel):
     model_config = ConfigDict(extra="forbid", json_schema_extra={"example": {"model": "mini"}})
 
     model: Annotated[Text, Field(min_length=1, max_length=128)] | None = Field(
-        None, description="A name of GET /v1/models; without one, the configured model is loaded again"
+        None, description="A name from GET /v1/models; the configured model is reloaded by default"
     )
 
 
 @router.head("/health", include_in_schema=False)
 @router.get("/health")
 async def health() -> dict[str, str]:
-    """The process is alive."""
+    """Return that the process is alive."""
     return {"status": "ok"}
 
 
 @router.head("/ready", include_in_schema=False)
-@router.get("/ready", responses=errors(ERROR_EXAMPLE))
+@router.get("/ready", responses=error_responses(ERROR_EXAMPLE))
 async def ready(request: Request) -> dict[str, str]:
-    """A model is loaded, was probed, and is served."""
+    """Return whether a model is loaded, checked and served."""
     served = _served(request)
     return {"status": "ready", "model": served.label}
 
 
-@router.get("/info", responses=errors(ERROR_EXAMPLE))
+@router.get("/info", responses=error_responses(ERROR_EXAMPLE))
 async def info(request: Request, caller: Reader) -> dict[str, Any]:
-    """The model and the limits; the fields of text-embeddings-inference, and ours."""
+    """Return the model and the limits, in the fields of text-embeddings-inference and our own."""
     served, settings = _served(request), request.app.state.settings
     manifest = served.model.manifest
     return {
@@ -74,18 +75,18 @@ async def info(request: Request, caller: Reader) -> dict[str, Any]:
     }
 
 
-@router.get("/metrics", response_class=Response, responses=errors(ERROR_EXAMPLE))
+@router.get("/metrics", response_class=Response, responses=error_responses(ERROR_EXAMPLE))
 async def metrics(request: Request, caller: Reader) -> Response:
-    """Prometheus metrics."""
+    """Return Prometheus metrics."""
     collected: Metrics = request.app.state.metrics
     return Response(collected.text(), headers={"content-type": CONTENT_TYPE})
 
 
-@router.get("/v1/models", responses=errors(ERROR_EXAMPLE))
+@router.get("/v1/models", responses=error_responses(ERROR_EXAMPLE))
 async def models(request: Request, caller: Reader) -> dict[str, Any]:
-    """The model served, and the names that can be swapped in."""
+    """Return the served model and the names of the models that can be swapped in."""
     served = _served(request)
-    catalogue: Catalogue = request.app.state.catalogue
+    catalog: ModelCatalog = request.app.state.catalog
     manifest = served.model.manifest
     return {
         "object": "list",
@@ -99,21 +100,21 @@ async def models(request: Request, caller: Reader) -> dict[str, Any]:
                 "fingerprint": served.model.fingerprint,
             }
         ],
-        "available": await asyncio.to_thread(catalogue.names),
+        "available": await asyncio.to_thread(catalog.names),
     }
 
 
-@router.post("/v1/models/swap", responses=errors(ERROR_EXAMPLE, 404, 409))
+@router.post("/v1/models/swap", responses=error_responses(ERROR_EXAMPLE, 404, 409))
 async def swap(request: Request, body: SwapRequest, caller: Admin) -> JSONResponse:
-    """Load a model beside the served one, check and warm it, then serve it. A bad one is refused; the old one stays."""
+    """Load, check and warm up a model, then serve it. A model that fails is refused, and the old one stays."""
     if caller.tenant is not None:
-        raise Problem(403, "forbidden", "the model serves all tenants; a swap takes an admin key without a tenant")
+        raise Problem(403, "forbidden", "the model serves all tenants; use an admin key that is not bound to a tenant")
     slot: ModelSlot = request.app.state.slot
-    catalogue: Catalogue = request.app.state.catalogue
+    catalog: ModelCatalog = request.app.state.catalog
     old = slot.current
-    source = await asyncio.to_thread(catalogue.find, body.model)
+    source = await asyncio.to_thread(catalog.find, body.model)
     if source is None:
-        raise Problem(404, "unknown_model", "model: there is no such model; GET /v1/models lists them", field="model")
+        raise NotFoundError("no such model; GET /v1/models lists them", field="model", code="unknown_model")
     try:
         new = await asyncio.to_thread(slot.swap, source)
     except SwapError as error:
@@ -124,47 +125,50 @@ async def swap(request: Request, body: SwapRequest, caller: Admin) -> JSONRespon
 def _served(request: Request) -> Served:
     slot: ModelSlot = request.app.state.slot
     if slot.current is None:
-        raise Problem(503, "no_model", "no model is loaded yet", retry_after=1)
+        raise Problem(503, "no_model", "no model is loaded", retry_after=1)
     return slot.current
 
 
-class Catalogue:
-    def __init__(self, settings: Settings) -> None:
+class ModelCatalog:
+    """The models that this server may serve."""
+
+    def __init__(self, settings: ServerSettings) -> None:
         self._settings = settings
 
     def names(self) -> list[str]:
-        return sorted(self._listed())
+        """Return the names that can be swapped in."""
+        return sorted(self._sources())
 
     def find(self, name: str | None = None) -> str | Path | None:
-        """What to load for a name; None if there is no such model. Without a name: the one to serve by default."""
-        return self.default() if name is None else self._listed().get(name)
+        """Return what to load for a name, or None if there is no such model; by default, the model to serve."""
+        return self.default() if name is None else self._sources().get(name)
 
     def default(self) -> str | Path:
-        """The registry's current version if there is one, else the configured model."""
+        """Return the registry's current version if there is one, else the configured model."""
         return self.registered() or self._settings.model
 
     def registered(self) -> Path | None:
-        """The registry's current version."""
+        """Return the registry's current version."""
         return current_version(self._settings.registry) if self._settings.registry else None
 
-    def _listed(self) -> dict[str, str | Path]:
-        listed: dict[str, str | Path] = {name: name for name in bundled_models()}
+    def _sources(self) -> dict[str, str | Path]:
+        sources: dict[str, str | Path] = {name: name for name in bundled_models()}
         folder = self._settings.models_dir
         if folder is not None and folder.is_dir():
-            listed.update({entry.name: entry for entry in folder.iterdir() if entry.is_dir()})
-        return listed
+            sources.update({entry.name: entry for entry in folder.iterdir() if entry.is_dir()})
+        return sources
 
 
 def current_version(registry: Path) -> Path | None:
-    """The folder that the registry's `current` names; None if nothing was promoted yet.
+    """Return the folder of the registry's current version; None if nothing was promoted yet.
 
-    `current` is a link to a version's folder, or a file that holds its name.
+    `current` is a link to the folder, or a file with its name.
     """
     pointer = registry / "current"
     if pointer.is_dir():
         return pointer.resolve()
     if pointer.is_file():
         name = pointer.read_text(encoding="utf-8").strip()
-        places = (registry / name, registry / "versions" / name)
-        return next((place.resolve() for place in places if name and place.is_dir()), None)
+        folders = (registry / name, registry / "versions" / name)
+        return next((folder.resolve() for folder in folders if name and folder.is_dir()), None)
     return None

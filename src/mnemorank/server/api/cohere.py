@@ -1,4 +1,4 @@
-"""Cohere's rerank, version 2."""
+"""Cohere's rerank API, version 2."""
 
 from __future__ import annotations
 
@@ -11,21 +11,30 @@ from fastapi import Request
 from fastapi.responses import JSONResponse
 from pydantic import ConfigDict, Field, StrictFloat, StrictInt
 
-from mnemorank.server.api.schemas import LARGEST, Count, CountOrAll, Document, Shape, Text, dialect_router, errors
+from mnemorank.server.api.schemas import (
+    MAX_INTEGER,
+    Count,
+    CountOrAll,
+    DialectModel,
+    Documents,
+    Text,
+    dialect_router,
+    error_responses,
+)
 from mnemorank.server.auth import Reader
 from mnemorank.server.errors import Problem
-from mnemorank.server.scoring import Judged, judge
+from mnemorank.server.scoring import DocumentScores, score_documents
 
-DOCUMENTS_PER_SEARCH_UNIT = 100
+_DOCUMENTS_PER_SEARCH_UNIT = 100
 
 
-class RelevantSpans(Shape):
+class RelevantSpans(DialectModel):
     mode: Literal["enabled", "disabled"]
-    threshold: Annotated[StrictFloat | StrictInt, Field(ge=0, le=1)] = 0.1
+    threshold: Annotated[StrictFloat, Field(ge=0, le=1)] = 0.1
     max_spans: Count | None = None
 
 
-class CohereRequest(Shape):
+class CohereRequest(DialectModel):
     model_config = ConfigDict(
         json_schema_extra={
             "example": {
@@ -37,21 +46,21 @@ class CohereRequest(Shape):
         }
     )
 
-    model: Text | None = Field(None, description="Any name; the served model answers")
+    model: Text | None = Field(None, description="Ignored: the served model answers")
     query: Text
-    documents: list[Document]
+    documents: Documents
     top_n: CountOrAll | None = None
     max_tokens_per_doc: Count | None = None
     relevant_spans: RelevantSpans | None = None
-    priority: Annotated[StrictInt, Field(ge=-LARGEST, le=LARGEST)] | None = None
+    priority: Annotated[StrictInt, Field(ge=-MAX_INTEGER, le=MAX_INTEGER)] | None = None
 
 
-class CohereResult(Shape):
+class CohereResult(DialectModel):
     index: int
     relevance_score: float
 
 
-class CohereResponse(Shape):
+class CohereResponse(DialectModel):
     model_config = ConfigDict(
         json_schema_extra={
             "example": {
@@ -73,7 +82,7 @@ class CohereResponse(Shape):
 def write_error(problem: Problem, body: Any) -> tuple[int, Mapping[str, Any]]:
     if problem.code == "empty":
         return 400, {"message": "invalid request: list of documents must not be empty"}
-    is_invalid = problem.code in ("invalid", "limit", "malformed", "empty_query")
+    is_invalid = problem.status_code in (400, 422)
     return problem.status_code, {"message": f"invalid request: {problem.message}" if is_invalid else problem.message}
 
 
@@ -82,35 +91,39 @@ ERRORS = {"/v2/rerank": write_error}
 
 
 @router.post(
-    "/v2/rerank", response_model=CohereResponse, responses=errors({"message": "invalid request: query: is empty"})
+    "/v2/rerank",
+    response_model=CohereResponse,
+    responses=error_responses({"message": "invalid request: query: is empty"}),
 )
 async def rerank(request: Request, body: CohereRequest, caller: Reader) -> JSONResponse:
-    """Rerank documents, as Cohere's API does."""
-    texts = body.documents
-    answer = await judge(request, body.query, texts, max_tokens=body.max_tokens_per_doc)
-    judged = answer.value
+    """Rerank documents, compatible with Cohere."""
+    documents = body.documents
+    completed = await score_documents(request, body.query, documents, max_tokens=body.max_tokens_per_doc)
+    scores = completed.value
     results: list[dict[str, Any]] = [
-        {"index": i, "relevance_score": judged.relevance[i]} for i in judged.order(body.top_n or None)
+        {"index": i, "relevance_score": scores.relevance[i]} for i in scores.order(body.top_n or None)
     ]
     if body.relevant_spans is not None and body.relevant_spans.mode == "enabled":
-        results = [_with_span(result, texts, judged, body.relevant_spans) for result in results]
+        results = [_with_span(result, documents, scores, body.relevant_spans) for result in results]
     return JSONResponse(
         {
             "id": str(uuid4()),
             "results": results,
             "meta": {
                 "api_version": {"version": "2", "is_experimental": False},
-                "billed_units": {"search_units": math.ceil(len(texts) / DOCUMENTS_PER_SEARCH_UNIT)},
+                "billed_units": {"search_units": math.ceil(len(documents) / _DOCUMENTS_PER_SEARCH_UNIT)},
             },
         }
     )
 
 
-def _with_span(result: dict[str, Any], texts: list[str], judged: Judged, wanted: RelevantSpans) -> dict[str, Any]:
-    """Add the part of the document that its score comes from: the best window, or all of it."""
-    text, score = texts[result["index"]], result["relevance_score"]
-    if score <= wanted.threshold:
+def _with_span(
+    result: dict[str, Any], documents: list[str], scores: DocumentScores, options: RelevantSpans
+) -> dict[str, Any]:
+    """Add the part of the document that its score is based on: the best window, or all of it."""
+    text, score = documents[result["index"]], result["relevance_score"]
+    if score <= options.threshold:
         return result
-    passage = judged.matched[result["index"]] or text
+    passage = scores.passages[result["index"]] or text
     start = max(text.find(passage), 0)
     return {**result, "relevant_spans": [{"start": start, "end": start + len(passage), "score": score}]}

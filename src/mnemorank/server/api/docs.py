@@ -1,4 +1,4 @@
-"""`/docs`: the OpenAPI for people. Swagger UI comes with the `serve` extra, so the page works without the internet."""
+"""`/docs`: Swagger UI. Its files come with the `serve` extra, so that the page works without the internet."""
 
 from __future__ import annotations
 
@@ -8,13 +8,17 @@ from fastapi import Request
 from fastapi.openapi.docs import get_swagger_ui_html
 from fastapi.responses import HTMLResponse, Response
 
+from mnemorank.errors import NotFoundError
 from mnemorank.server.api.schemas import dialect_router
-from mnemorank.server.errors import Problem
 
 router = dialect_router("service")
 
 _FOLDER = files("fastapi_swagger") / "resources"
-_KINDS = {"swagger-ui-bundle.js": "text/javascript", "swagger-ui.css": "text/css", "favicon-32x32.png": "image/png"}
+_MEDIA_TYPES = {
+    "swagger-ui-bundle.js": "text/javascript",
+    "swagger-ui.css": "text/css",
+    "favicon-32x32.png": "image/png",
+}
 _POLICY = (
     "default-src 'self'; img-src 'self' data:; style-src 'self' 'unsafe-inline'; script-src 'self' 'unsafe-inline'"
 )
@@ -22,7 +26,7 @@ _POLICY = (
 
 @router.get("/docs", include_in_schema=False)
 async def docs(request: Request) -> HTMLResponse:
-    """Addresses are relative, so that the page also works behind a proxy with a path of its own."""
+    """Show the API. All URLs are relative, so that the page works behind a proxy that adds a prefix."""
     page = get_swagger_ui_html(
         openapi_url="openapi.json",
         title=str(request.app.title),
@@ -37,7 +41,8 @@ async def docs(request: Request) -> HTMLResponse:
 
 @router.get("/docs/{name}", include_in_schema=False)
 def asset(name: str) -> Response:
-    if name not in _KINDS:
-        raise Problem(404, "not_found", "there is no such file")
+    """Return a file of Swagger UI."""
+    if name not in _MEDIA_TYPES:
+        raise NotFoundError("no such file")
     content = (_FOLDER / name).read_bytes()
-    return Response(content, media_type=_KINDS[name], headers={"cache-control": "public, max-age=86400"})
+    return Response(content, media_type=_MEDIA_TYPES[name], headers={"cache-control": "public, max-age=86400"})

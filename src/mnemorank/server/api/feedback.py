@@ -12,7 +12,16 @@ from fastapi.responses import JSONResponse, StreamingResponse
 from pydantic import ConfigDict, Field
 
 from mnemorank.errors import InputError
-from mnemorank.server.api.schemas import ERROR_EXAMPLE, LARGEST, Name, NativeShape, Number, Text, dialect_router, errors
+from mnemorank.server.api.schemas import (
+    ERROR_EXAMPLE,
+    MAX_INTEGER,
+    Name,
+    NativeModel,
+    Number,
+    Text,
+    dialect_router,
+    error_responses,
+)
 from mnemorank.server.auth import Admin, Caller, requires
 from mnemorank.server.errors import Problem
 from mnemorank.server.learning import stored
@@ -30,17 +39,17 @@ EXPORT_IN_MEMORY = 4 * 1024 * 1024
 EXPORT_PART = 64 * 1024
 
 
-class SignalShape(NativeShape):
+class SignalShape(NativeModel):
     kind: Kind
     memory_id: Name | None = Field(None, description="The memory it is about, by its id; without one, the whole answer")
-    rank: Annotated[int, Field(strict=True, ge=0, le=LARGEST)] | None = Field(
+    rank: Annotated[int, Field(strict=True, ge=0, le=MAX_INTEGER)] | None = Field(
         None, description="The memory it is about, by its rank in the answer; for memories without an id of their own"
     )
     value: Number | None = Field(None, description="1 to 5, for stars")
     note: Annotated[Text, Field(max_length=10_000)] | None = None
 
 
-class FeedbackRequest(NativeShape):
+class FeedbackRequest(NativeModel):
     model_config = ConfigDict(
         extra="forbid",
         json_schema_extra={
@@ -57,7 +66,7 @@ class FeedbackRequest(NativeShape):
     signals: Annotated[list[SignalShape], Field(min_length=1, max_length=MOST_SIGNALS)]
 
 
-@router.post("/v1/feedback", responses=errors(ERROR_EXAMPLE, 404))
+@router.post("/v1/feedback", responses=error_responses(ERROR_EXAMPLE, 404))
 async def feedback(request: Request, body: FeedbackRequest, caller: Giver) -> JSONResponse:
     """Say what helped. Signals are on disk when this answers; repeated ones count once."""
     store = _store(request)
@@ -98,7 +107,7 @@ def _read(store: Any, event_id: str, shown: Set[int], signal: SignalShape, user:
     return Signal(event_id, signal.kind, position, value, signal.note, user or ANONYMOUS)
 
 
-@router.delete("/v1/feedback", responses=errors(ERROR_EXAMPLE, 404))
+@router.delete("/v1/feedback", responses=error_responses(ERROR_EXAMPLE, 404))
 async def forget(
     request: Request,
     caller: Admin,
@@ -137,7 +146,7 @@ async def forget(
     )
 
 
-@router.get("/v1/feedback/export", responses=errors(ERROR_EXAMPLE), response_class=StreamingResponse)
+@router.get("/v1/feedback/export", responses=error_responses(ERROR_EXAMPLE), response_class=StreamingResponse)
 async def export(request: Request, caller: Admin, user: Word, tenant: Word | None = None) -> StreamingResponse:
     """All that is stored of a user, as JSON Lines. It is complete: a store that fails midway is an error."""
     store, owner = _store(request), _owner(caller, tenant)

@@ -1,4 +1,4 @@
-"""Jina's rerank, and Voyage's on the same path, told apart by `top_k` and `truncation`."""
+"""Jina's rerank API, and Voyage's on the same path, distinguished by `top_k` and `truncation`."""
 
 from __future__ import annotations
 
@@ -9,10 +9,20 @@ from fastapi import Body, Request
 from fastapi.responses import JSONResponse
 from pydantic import ConfigDict, Discriminator, Field, Tag
 
-from mnemorank.server.api.schemas import AnyOf, Count, CountOrAll, Document, Flag, Shape, Text, dialect_router, errors
+from mnemorank.server.api.schemas import (
+    AnyOf,
+    Count,
+    CountOrAll,
+    DialectModel,
+    Documents,
+    Flag,
+    Text,
+    dialect_router,
+    error_responses,
+)
 from mnemorank.server.auth import Reader
 from mnemorank.server.errors import Problem
-from mnemorank.server.scoring import judge
+from mnemorank.server.scoring import score_documents
 
 _EXAMPLE: dict[str, Any] = {
     "model": "mini",
@@ -21,25 +31,25 @@ _EXAMPLE: dict[str, Any] = {
 }
 
 
-class JinaRequest(Shape):
+class JinaRequest(DialectModel):
     model_config = ConfigDict(json_schema_extra={"example": {**_EXAMPLE, "top_n": 1, "return_documents": True}})
 
-    model: Text | None = Field(None, description="Any name; the served model answers")
+    model: Text | None = Field(None, description="Ignored: the served model answers")
     query: Text
-    documents: list[Document]
+    documents: Documents
     top_n: CountOrAll | None = None
     return_documents: Flag | None = True
 
 
-class VoyageRequest(Shape):
+class VoyageRequest(DialectModel):
     model_config = ConfigDict(json_schema_extra={"example": {**_EXAMPLE, "top_k": 1, "truncation": True}})
 
-    model: Text | None = Field(None, description="Any name; the served model answers")
+    model: Text | None = Field(None, description="Ignored: the served model answers")
     query: Text
-    documents: list[Document]
+    documents: Documents
     top_k: Count | None = None
     return_documents: Flag | None = False
-    truncation: Flag | None = Field(True, description="Long documents are read in windows, whatever this says")
+    truncation: Flag | None = Field(True, description="Ignored: long documents are read in windows")
 
 
 def _dialect(body: Any) -> str:
@@ -59,24 +69,24 @@ router = dialect_router("Jina, Voyage")
 ERRORS = {"/v1/rerank": write_error}
 
 
-@router.post("/v1/rerank", responses=errors({"detail": "query: is empty"}))
+@router.post("/v1/rerank", responses=error_responses({"detail": "query: is empty"}))
 async def rerank(request: Request, body: Annotated[Either, Body()], caller: Reader) -> JSONResponse:
-    """Rerank documents, as Jina's API does; as Voyage's if the body has `top_k` or `truncation`."""
-    texts = body.documents
-    answer = await judge(request, body.query, texts)
-    judged, tokens = answer.value, answer.ticket.tokens
-    model = answer.served.model.manifest.name
+    """Rerank documents, compatible with Jina, and with Voyage if the body has `top_k` or `truncation`."""
+    documents = body.documents
+    completed = await score_documents(request, body.query, documents)
+    scores, tokens = completed.value, completed.usage.tokens
+    model = completed.served.model.manifest.name
     if isinstance(body, VoyageRequest):
         data: list[dict[str, Any]] = [
-            {"index": i, "relevance_score": judged.relevance[i]} for i in judged.order(body.top_k)
+            {"index": i, "relevance_score": scores.relevance[i]} for i in scores.order(body.top_k)
         ]
         if body.return_documents:
-            data = [{**entry, "document": texts[entry["index"]]} for entry in data]
+            data = [{**entry, "document": documents[entry["index"]]} for entry in data]
         return JSONResponse({"object": "list", "data": data, "model": model, "usage": {"total_tokens": tokens}})
     results: list[dict[str, Any]] = [
-        {"index": i, "relevance_score": judged.relevance[i]} for i in judged.order(body.top_n or None)
+        {"index": i, "relevance_score": scores.relevance[i]} for i in scores.order(body.top_n or None)
     ]
     if body.return_documents:
-        results = [{**result, "document": {"text": texts[result["index"]]}} for result in results]
+        results = [{**result, "document": {"text": documents[result["index"]]}} for result in results]
     usage = {"total_tokens": tokens, "prompt_tokens": tokens}
     return JSONResponse({"model": model, "usage": usage, "results": results})

@@ -11,14 +11,14 @@ from fastapi.responses import JSONResponse
 from pydantic import ConfigDict, Field
 
 from mnemorank.errors import ArtifactError, InputError
-from mnemorank.server.api.schemas import ERROR_EXAMPLE, Flag, NativeShape, Text, dialect_router, errors
+from mnemorank.server.api.schemas import ERROR_EXAMPLE, Flag, NativeModel, Text, dialect_router, error_responses
 from mnemorank.server.auth import Admin, Caller
 from mnemorank.server.errors import Problem
 from mnemorank.server.learning import stored
 
 T = TypeVar("T")
 router = dialect_router("learning")
-RESPONSES = errors(ERROR_EXAMPLE, 404, 409)
+RESPONSES = error_responses(ERROR_EXAMPLE, 404, 409)
 
 VersionName = Annotated[Text, Field(pattern=r"^\d{4,9}$")]
 RunId = Annotated[str, Path(pattern=r"^[0-9a-f-]{1,40}$")]
@@ -26,11 +26,11 @@ Count = Annotated[int, Query(ge=1, le=1_000_000)]
 Why = Annotated[Text, Field(max_length=1000)]
 
 
-class TrainRequest(NativeShape):
+class TrainRequest(NativeModel):
     promote: Flag = Field(False, description="Put the candidate in service if it passes the gate")
 
 
-class EvaluateRequest(NativeShape):
+class EvaluateRequest(NativeModel):
     model_config = ConfigDict(extra="forbid", json_schema_extra={"example": {"version": "0002"}})
 
     version: VersionName
@@ -41,7 +41,7 @@ class PromoteRequest(EvaluateRequest):
     why: Why = ""
 
 
-class RollbackRequest(NativeShape):
+class RollbackRequest(NativeModel):
     version: VersionName | None = Field(None, description="Any version; the one before the current by default")
     why: Why = ""
 

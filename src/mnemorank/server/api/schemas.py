@@ -1,4 +1,4 @@
-"""Shapes that the dialects share."""
+"""Schemas that the dialects share, and those of the native route."""
 
 from __future__ import annotations
 
@@ -19,57 +19,80 @@ from pydantic import (
     StrictStr,
     WithJsonSchema,
     create_model,
+    model_validator,
 )
 
 from mnemorank import Options
 from mnemorank.errors import InputError
-from mnemorank.server.requests import LONGEST_NAME, StrictRoute
+from mnemorank.server.requests import MAX_NAME_LENGTH, StrictRoute
+from mnemorank.server.settings import MAX_DOCUMENTS
 
-LARGEST = 2**31 - 1
+MAX_INTEGER = 2**31 - 1
+_MAX_KEYS = 100
 
 Flag = StrictBool
 Text = StrictStr
-Count = Annotated[StrictInt, Field(ge=1, le=LARGEST)]
-# vLLM speaks the other dialects' paths too, and there 0 means all.
-CountOrAll = Annotated[StrictInt, Field(ge=0, le=LARGEST, description="0 for all")]
+Name = Annotated[Text, Field(min_length=1, max_length=MAX_NAME_LENGTH)]
+Number = Annotated[StrictFloat, Field(ge=-1e9, le=1e9)]
+Count = Annotated[StrictInt, Field(ge=1, le=MAX_INTEGER)]
+# vLLM serves the paths of the other dialects too, and there 0 means all.
+CountOrAll = Annotated[StrictInt, Field(ge=0, le=MAX_INTEGER, description="0 for all")]
 
 
-class Shape(BaseModel):
-    """A request of a dialect. Fields that it does not know are passed over, since clients grow new ones."""
+class DialectModel(BaseModel):
+    """A request or response of another API. Unknown fields are ignored, since clients add new ones."""
 
     model_config = ConfigDict(extra="ignore", protected_namespaces=())
 
 
-def _text_of(document: object) -> object:
+class NativeModel(BaseModel):
+    """A request of our own API. Unknown fields are errors, so that a misspelled option is not ignored."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _limit_keys(cls, values: object) -> object:
+        return _check_keys(values)
+
+
+def _check_keys(values: object) -> object:
+    """Refuse objects with so many keys that an error for each would take long to collect."""
+    if isinstance(values, dict) and len(values) > _MAX_KEYS:
+        raise InputError(f"expected at most {_MAX_KEYS} keys, got {len(values)}", code="limit")
+    return values
+
+
+def _document_text(document: object) -> object:
     text = document.get("text") if isinstance(document, dict) else document
     if not isinstance(text, str):
-        raise ValueError("expected a string, or an object with a string `text`")
+        raise InputError("expected a string, or an object with a string `text`")
     return text
 
 
-def _listed(value: object) -> object:
+def _as_list(value: object) -> object:
     return value if isinstance(value, list) else [value]
 
 
-_DOCUMENT: dict[str, Any] = {
+_DOCUMENT_SCHEMA: dict[str, Any] = {
     "anyOf": [
         {"type": "string"},
         {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]},
     ]
 }
+_DOCUMENTS_SCHEMA = {"anyOf": [*_DOCUMENT_SCHEMA["anyOf"], {"type": "array", "items": _DOCUMENT_SCHEMA}]}
 
-# A document is a string or {"text": …}; both are read as the string.
-Document = Annotated[Text, BeforeValidator(_text_of), WithJsonSchema(_DOCUMENT)]
-# One document or several; read as a list.
-Documents = Annotated[
-    list[Document],
-    BeforeValidator(_listed),
-    WithJsonSchema({"anyOf": [*_DOCUMENT["anyOf"], {"type": "array", "items": _DOCUMENT}]}),
-]
+# Validation of a list stops at its first error: an error for each of a million elements would stall the server.
+# What a server accepts is limited further by its setting `max_documents`.
+Texts = Annotated[list[Text], Field(fail_fast=True, max_length=MAX_DOCUMENTS)]
+# A document is a string or {"text": ...}; both are read as the string.
+Document = Annotated[Text, BeforeValidator(_document_text), WithJsonSchema(_DOCUMENT_SCHEMA)]
+Documents = Annotated[list[Document], Field(fail_fast=True, max_length=MAX_DOCUMENTS)]
+OneOrMoreDocuments = Annotated[Documents, BeforeValidator(_as_list), WithJsonSchema(_DOCUMENTS_SCHEMA)]
 
 
 class AnyOf:
-    """An annotation for a union told apart by a function: a body may fit several of its shapes, so not `oneOf`."""
+    """Marks a union that is resolved by a function as `anyOf` in OpenAPI: a body may match several of its schemas."""
 
     def __get_pydantic_json_schema__(self, core_schema: Any, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         schema = dict(handler(core_schema))
@@ -81,56 +104,47 @@ def dialect_router(tag: str) -> APIRouter:
     return APIRouter(route_class=StrictRoute, tags=[tag])
 
 
-def errors(example: dict[str, Any], *statuses: int) -> dict[int | str, dict[str, Any]]:
-    """The error answers of a route, for OpenAPI."""
+def error_responses(example: dict[str, Any], *statuses: int) -> dict[int | str, dict[str, Any]]:
+    """Describe the error responses of a route for OpenAPI.
+
+    :param statuses: in addition to those that every route has.
+    """
     content = {"application/json": {"schema": {"type": "object"}, "example": example}}
     all_statuses = sorted({400, 401, 403, 408, 413, 422, 429, 500, 503, 504, *statuses})
-    return {status: {"description": _MEANING[status], "content": content} for status in all_statuses}
+    return {status: {"description": _DESCRIPTIONS[status], "content": content} for status in all_statuses}
 
 
-_MEANING = {
+_DESCRIPTIONS = {
     400: "The body is not JSON, or there are no documents",
-    401: "No API key, or not a valid one",
-    403: "The API key lacks the scope",
-    404: "There is no such thing",
-    408: "The body came too slowly",
-    409: "The model was refused; the old one stays",
+    401: "The API key is missing or invalid",
+    403: "The API key lacks the scope, or the origin is not allowed",
+    404: "Not found",
+    408: "The body took too long",
+    409: "Conflict with the current state",
     413: "The body is too large",
-    421: "Not a host name of this server",
-    422: "A field is wrong or beyond a limit",
-    424: "The model failed, or the request's time ran out",
-    429: "The queue is full; see Retry-After",
-    500: "An internal error",
+    422: "A field is invalid or exceeds a limit",
+    424: "The model failed, or the deadline passed",
+    429: "The server is overloaded; see Retry-After",
+    500: "Internal error",
     503: "The model failed or is not loaded",
-    504: "The request's time ran out",
+    504: "The deadline passed",
 }
-
-
-Number = Annotated[StrictFloat | StrictInt, Field(ge=-1e9, le=1e9)]
-Name = Annotated[Text, Field(min_length=1, max_length=LONGEST_NAME)]
 ERROR_EXAMPLE = {"error": {"code": "invalid", "message": "query: is empty", "field": "query"}}
 
 
-class NativeShape(BaseModel):
-    """A native request. Unknown fields are errors: a misspelt option should not be passed over."""
-
-    model_config = ConfigDict(extra="forbid")
-
-
-def _is_memory(value: object) -> object:
+def _check_memory_type(value: object) -> object:
     if not isinstance(value, (str, dict)):
-        raise ValueError("expected a string or an object")
+        raise InputError("expected a string or an object")
     return value
 
 
-MemoryShape = Annotated[
+MemoryValue = Annotated[
     str | dict[str, Any],
-    PlainValidator(_is_memory),
+    PlainValidator(_check_memory_type),
     WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "object"}]}),
 ]
 
-
-_SCHEMA_TYPES: dict[Any, Any] = {
+_OPTION_TYPES: dict[Any, Any] = {
     float: Number,
     int: Count,
     bool: Flag,
@@ -139,21 +153,24 @@ _SCHEMA_TYPES: dict[Any, Any] = {
 }
 
 
-def _options_schema() -> type[NativeShape]:
+def _create_options_model() -> type[NativeModel]:
     """Derive the schema of `options` from the fields of `Options`."""
     hints = get_type_hints(Options)
     defaults = Options()
-    schema: dict[str, Any] = {}
+    definitions: dict[str, Any] = {}
     for option in fields(Options):
-        kind: Any = dict[str, Number] if option.name == "weights" else hints[option.name]
-        schema[option.name] = (_SCHEMA_TYPES.get(kind, kind), getattr(defaults, option.name))
-    return create_model("RankingOptions", __base__=NativeShape, **schema)
+        hint = hints[option.name]
+        kind: Any = _OPTION_TYPES.get(hint, hint)
+        if option.name == "weights":
+            kind = Annotated[dict[str, Number], BeforeValidator(_check_keys)]
+        definitions[option.name] = (kind, getattr(defaults, option.name))
+    return create_model("RankingOptions", __base__=NativeModel, **definitions)
 
 
-OptionsShape: Any = _options_schema()  # Any: mypy cannot follow a derived model
+OptionsModel: Any = _create_options_model()  # Any: mypy cannot follow a derived model
 
 
-class MemoriesRequest(NativeShape):
+class MemoriesRequest(NativeModel):
     model_config = ConfigDict(
         extra="forbid",
         json_schema_extra={
@@ -172,23 +189,27 @@ class MemoriesRequest(NativeShape):
     )
 
     query: Text
-    memories: list[MemoryShape] = Field(description="Texts, or objects with a text and what is known of it")
-    top_k: Count | None = Field(None, description="How many results; all by default")
-    now: Text | None = Field(None, description="The present; the clock's by default")
-    as_of: Text | None = Field(None, description="Ask for the state at this date")
-    time_range: Annotated[list[Text], Field(min_length=2, max_length=2)] | None = None
+    memories: Annotated[list[MemoryValue], Field(fail_fast=True, max_length=MAX_DOCUMENTS)] = Field(
+        description="Strings, or objects with a text and any fields of a memory"
+    )
+    top_k: Count | None = Field(None, description="Number of results; all by default")
+    now: Text | None = Field(None, description="The present; the current time by default")
+    as_of: Text | None = Field(None, description="Rank by the state at this date")
+    time_range: Annotated[list[Text], Field(fail_fast=True, min_length=2, max_length=2)] | None = Field(
+        None, description="The period that the query is about"
+    )
     instruction: Text | None = Field(None, description="For models that take one")
-    deadline_ms: Annotated[StrictFloat | StrictInt, Field(gt=0, le=1e9)] | None = Field(
-        None, description="What is not scored by then follows in first-stage order, and the answer says degraded"
+    deadline_ms: Annotated[StrictFloat, Field(gt=0, le=1e9)] | None = Field(
+        None, description="Memories not scored by then follow in first-stage order, and the ranking is degraded"
     )
     explain: Flag = False
     return_texts: Flag = True
     field: Name | None = Field(None, description="The key that holds the text")
     on_error: Literal["raise", "skip"] = "raise"
-    options: OptionsShape = Field(default_factory=OptionsShape, description="How to rank; see Options")
-    user: Name | None = Field(None, description="Who asks, by a name of your own; for the feedback log")
-    tenant: Name | None = Field(None, description="Whose data this is, where the API key does not say it")
-    test: Flag = Field(False, description="Test traffic; learning leaves it out")
+    options: OptionsModel = Field(default_factory=OptionsModel, description="How to rank; see Options")
+    user: Name | None = Field(None, description="The user who asks, by an id of yours, for the feedback log")
+    tenant: Name | None = Field(None, description="The tenant whose data this is, unless the API key determines it")
+    test: Flag = Field(False, description="Test traffic, which learning ignores")
 
     def ranking_options(self) -> Options:
         """Return the request's options; errors name the field by its path in the body."""
@@ -199,13 +220,13 @@ class MemoriesRequest(NativeShape):
             raise InputError(error.message, field=field, code=error.code) from None
 
 
-class ModelShape(BaseModel):
+class ModelInfo(BaseModel):
     name: str
     version: str
     fingerprint: str
 
 
-class ResultShape(BaseModel):
+class ResultModel(BaseModel):
     index: int
     id: str | None
     rank: int
@@ -221,16 +242,16 @@ class ResultShape(BaseModel):
     factors: dict[str, float] | None = None
 
 
-class DegradationShape(BaseModel):
+class DegradationModel(BaseModel):
     kind: Literal["deadline", "model_failed", "incomplete"]
     message: str
 
 
 class MemoriesResponse(BaseModel):
     event_id: str
-    model: ModelShape
-    results: list[ResultShape]
+    model: ModelInfo
+    results: list[ResultModel]
     abstained: bool
-    degraded: DegradationShape | None
+    degraded: DegradationModel | None
     warnings: list[str]
     usage: dict[str, int]

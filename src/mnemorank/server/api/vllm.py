@@ -1,4 +1,4 @@
-"""vLLM's score, and the shapes that its rerank shares."""
+"""vLLM's score API, and the schema of its rerank API, which `tei.py` serves."""
 
 from __future__ import annotations
 
@@ -11,27 +11,28 @@ from fastapi import Request
 from fastapi.responses import JSONResponse
 from pydantic import ConfigDict, Field, StrictInt, model_validator
 
+from mnemorank.errors import InputError
 from mnemorank.server.api.schemas import (
-    LARGEST,
+    MAX_INTEGER,
     CountOrAll,
-    Document,
+    DialectModel,
     Documents,
     Flag,
-    Shape,
+    OneOrMoreDocuments,
     Text,
     dialect_router,
-    errors,
+    error_responses,
 )
 from mnemorank.server.auth import Reader
 from mnemorank.server.errors import Problem
-from mnemorank.server.scoring import judge_pairs
+from mnemorank.server.scoring import score_pairs
 
-Truncation = Annotated[StrictInt, Field(ge=-1, le=LARGEST)]
-_NAMES = (("text_1", "text_2"), ("queries", "documents"), ("data_1", "data_2"))
+Truncation = Annotated[StrictInt, Field(ge=-1, le=MAX_INTEGER)]
+_FIELD_PAIRS = (("text_1", "text_2"), ("queries", "documents"), ("data_1", "data_2"))
 
 
-class ScoreRequest(Shape):
-    """A query for each text, or one query for all: `text_1` and `text_2`, or vLLM's other names for them."""
+class ScoreRequest(DialectModel):
+    """A query for each text, or one query for all: `text_1` and `text_2`, or one of vLLM's other pairs of names."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -43,33 +44,33 @@ class ScoreRequest(Shape):
         }
     )
 
-    model: Text | None = Field(None, description="Any name; the served model answers")
-    text_1: Documents | None = None
-    text_2: Documents | None = None
-    queries: Documents | None = None
-    documents: Documents | None = None
-    data_1: Documents | None = None
-    data_2: Documents | None = None
+    model: Text | None = Field(None, description="Ignored: the served model answers")
+    text_1: OneOrMoreDocuments | None = None
+    text_2: OneOrMoreDocuments | None = None
+    queries: OneOrMoreDocuments | None = None
+    documents: OneOrMoreDocuments | None = None
+    data_1: OneOrMoreDocuments | None = None
+    data_2: OneOrMoreDocuments | None = None
     instruction: Text | None = None
-    max_tokens_per_doc: Truncation | None = Field(None, description="0 and -1 cut nothing")
-    truncate_prompt_tokens: Truncation | None = Field(None, description="Long texts are read in windows, not cut")
-    use_activation: Flag | None = Field(None, description="false gives logits")
+    max_tokens_per_doc: Truncation | None = Field(None, description="0 and -1 for no limit")
+    truncate_prompt_tokens: Truncation | None = Field(None, description="Ignored: long texts are read in windows")
+    use_activation: Flag | None = Field(None, description="false for logits")
     activation: Flag | None = Field(None, description="An older name of use_activation")
 
     @model_validator(mode="after")
     def _has_both_sides(self) -> ScoreRequest:
-        if not any(getattr(self, a) is not None and getattr(self, b) is not None for a, b in _NAMES):
-            raise ValueError("expected text_1 and text_2, or queries and documents, or data_1 and data_2")
+        if not any(getattr(self, a) is not None and getattr(self, b) is not None for a, b in _FIELD_PAIRS):
+            raise InputError("expected text_1 and text_2, or queries and documents, or data_1 and data_2")
         return self
 
     def sides(self) -> tuple[tuple[str, str], list[str], list[str]]:
-        """The names of the two sides, and their texts."""
-        names = next(pair for pair in _NAMES if all(getattr(self, name) is not None for name in pair))
+        """Return the names of the two fields, and their texts."""
+        names = next(pair for pair in _FIELD_PAIRS if all(getattr(self, name) is not None for name in pair))
         first, second = (getattr(self, name) for name in names)
         return names, first, second
 
 
-class ScoreResponse(Shape):
+class ScoreResponse(DialectModel):
     id: str
     object: str
     created: int
@@ -79,7 +80,7 @@ class ScoreResponse(Shape):
 
 
 def write_error(problem: Problem, body: Any) -> tuple[int, Mapping[str, Any]]:
-    status = 400 if problem.code in ("invalid", "empty", "malformed", "empty_query") else problem.status_code
+    status = 400 if problem.status_code == 422 and problem.code != "limit" else problem.status_code
     return status, {
         "error": {
             "message": problem.message,
@@ -104,39 +105,39 @@ router = dialect_router("vLLM")
 ERRORS = {"/score": write_error, "/v1/score": write_error}
 
 
-@router.post("/v1/score", response_model=ScoreResponse, responses=errors(ERROR_EXAMPLE))
-@router.post("/score", response_model=ScoreResponse, responses=errors(ERROR_EXAMPLE))
+@router.post("/v1/score", response_model=ScoreResponse, responses=error_responses(ERROR_EXAMPLE))
+@router.post("/score", response_model=ScoreResponse, responses=error_responses(ERROR_EXAMPLE))
 async def score(request: Request, body: ScoreRequest, caller: Reader) -> JSONResponse:
-    """Score texts for queries, as vLLM's API does."""
+    """Score texts for queries, compatible with vLLM."""
     names, first, second = body.sides()
     if len(first) not in (1, len(second)):
-        message = f"{names[0]}: expected one text or as many as {names[1]} ({len(second)}), got {len(first)}"
-        raise Problem(422, "invalid", message, field=names[0])
+        message = f"expected one text or as many as {names[1]} ({len(second)}), got {len(first)}"
+        raise InputError(message, field=names[0])
     queries = first * len(second) if len(first) == 1 else first
     if not queries:
         raise Problem(400, "empty", f"{names[1]}: is empty", field=names[1])
-    answer = await judge_pairs(
+    completed = await score_pairs(
         request,
         list(zip(queries, second, strict=True)),
         fields=names,
         instruction=body.instruction,
-        max_tokens=most_tokens(body),
+        max_tokens=max_tokens(body),
     )
-    judged = answer.value
-    scores = judged.logits if wants_logits(body) else judged.relevance
+    scores = completed.value.logits if wants_logits(body) else completed.value.relevance
     return JSONResponse(
         {
             "id": f"score-{uuid4().hex}",
             "object": "list",
             "created": int(time.time()),
-            "model": answer.served.model.manifest.name,
+            "model": completed.served.model.manifest.name,
             "data": [{"index": i, "object": "score", "score": value} for i, value in enumerate(scores)],
-            "usage": usage(answer.ticket.tokens),
+            "usage": usage(completed.usage.tokens),
         }
     )
 
 
-def most_tokens(body: ScoreRequest | VllmRerankRequest) -> int | None:
+def max_tokens(body: ScoreRequest | VllmRerankRequest) -> int | None:
+    """Return the limit on the tokens of each document; None for no limit."""
     limit = body.max_tokens_per_doc
     return limit if limit is not None and limit > 0 else None
 
@@ -154,8 +155,8 @@ def usage(tokens: int) -> dict[str, Any]:
     }
 
 
-class VllmRerankRequest(Shape):
-    """vLLM's and infinity's rerank."""
+class VllmRerankRequest(DialectModel):
+    """The rerank API of vLLM and infinity."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -168,13 +169,13 @@ class VllmRerankRequest(Shape):
         }
     )
 
-    model: Text | None = Field(None, description="Any name; the served model answers")
+    model: Text | None = Field(None, description="Ignored: the served model answers")
     query: Text
-    documents: list[Document]
+    documents: Documents
     top_n: CountOrAll | None = 0
     instruction: Text | None = None
-    max_tokens_per_doc: Truncation | None = Field(None, description="0 and -1 cut nothing")
+    max_tokens_per_doc: Truncation | None = Field(None, description="0 and -1 for no limit")
     return_documents: Flag | None = True
     raw_scores: Flag | None = False
-    use_activation: Flag | None = Field(None, description="false gives logits")
+    use_activation: Flag | None = Field(None, description="false for logits")
     activation: Flag | None = Field(None, description="An older name of use_activation")
