@@ -1,4 +1,4 @@
-"""API keys: hashed, scoped, required where strangers can reach the server."""
+"""API keys: hashed, scoped, and required on addresses other than loopback."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import pytest
 
 from mnemorank.errors import InputError
 from mnemorank.server import ServerSettings, create_app
-from mnemorank.server.auth import add_key, read_keys
+from mnemorank.server.auth import Caller, add_key, read_keys, resolve_tenant
+from mnemorank.server.errors import Problem
 
 BODY = {"query": "ruby", "documents": ["ruby"]}
 
@@ -35,7 +36,7 @@ def bearer(key):
     return {"authorization": f"Bearer {key}"}
 
 
-def test_the_file_holds_hashes_and_is_the_owners_alone(keys):
+def test_the_file_holds_hashes_and_is_readable_by_its_owner_only(keys):
     path, made = keys
     content = path.read_text()
     assert not any(key in content for key in made.values())
@@ -46,7 +47,7 @@ def test_the_file_holds_hashes_and_is_the_owners_alone(keys):
     assert ring.identify("mnk_other") is None
 
 
-def test_a_key_is_needed_and_either_header_carries_it(guarded, keys):
+def test_a_key_is_required_in_either_header(guarded, keys):
     _, made = keys
     assert guarded.client.post("/v2/rerank", json=BODY).status_code == 401
     assert guarded.client.post("/v2/rerank", json=BODY, headers=bearer("mnk_wrong")).status_code == 401
@@ -65,19 +66,19 @@ def test_a_key_is_needed_and_either_header_carries_it(guarded, keys):
         ),
     ],
 )
-def test_refusals_are_in_shape(guarded, path, body):
+def test_refusals_use_the_format_of_the_dialect(guarded, path, body):
     answer = guarded.client.post(path, json={**BODY, "texts": ["a"]})
     assert (answer.status_code, answer.json()) == (401, body)
 
 
-def test_the_body_of_a_stranger_is_not_even_read(guarded):
+def test_the_body_of_an_unknown_caller_is_not_read(guarded):
     head = b"POST /rerank HTTP/1.1\r\nHost: 127.0.0.1\r\ncontent-type: application/json\r\ncontent-length: 9000\r\n\r\n"
     with socket.create_connection(("127.0.0.1", guarded.port), timeout=5) as stranger:
         stranger.sendall(head + b"{")
         assert stranger.recv(200).startswith(b"HTTP/1.1 401 ")
 
 
-def test_a_stranger_whose_body_is_on_its_way_reads_why(guarded):
+def test_an_unknown_caller_who_is_sending_a_body_can_read_the_error(guarded):
     head = b"POST /rerank HTTP/1.1\r\nHost: 127.0.0.1\r\ncontent-type: application/json\r\ncontent-length: 9000\r\n\r\n"
     for _ in range(20):
         with socket.create_connection(("127.0.0.1", guarded.port), timeout=5) as stranger:
@@ -91,8 +92,8 @@ def test_a_stranger_whose_body_is_on_its_way_reads_why(guarded):
         assert b"an API key is required" in answer
 
 
-def test_a_stranger_who_asks_first_is_not_invited_to_send_a_body(guarded):
-    """curl asks so before it sends more than a megabyte; invited, it would be reset in the midst of its body."""
+def test_an_unknown_caller_is_not_told_to_continue(guarded):
+    """curl expects 100-continue before a large body; if told to continue, it would be reset while sending."""
     head = b"POST /rerank HTTP/1.1\r\nHost: 127.0.0.1\r\ncontent-type: application/json\r\nexpect: 100-continue\r\n"
     with socket.create_connection(("127.0.0.1", guarded.port), timeout=5) as stranger:
         stranger.sendall(head + b"content-length: 9000\r\n\r\n")
@@ -101,7 +102,7 @@ def test_a_stranger_who_asks_first_is_not_invited_to_send_a_body(guarded):
     assert b"an API key is required" in answer
 
 
-def test_scopes_are_kept(guarded, keys):
+def test_scopes_are_enforced(guarded, keys):
     _, made = keys
     swap = guarded.client.post("/v1/models/swap", json={}, headers=bearer(made["reader"]))
     assert (swap.status_code, swap.json()["error"]["code"]) == (403, "forbidden")
@@ -111,14 +112,14 @@ def test_scopes_are_kept(guarded, keys):
     assert guarded.client.get("/metrics", headers=bearer(made["reader"])).status_code == 200
 
 
-def test_a_key_bound_to_a_tenant_cannot_speak_for_another(guarded, keys):
+def test_a_key_bound_to_a_tenant_cannot_act_for_another(guarded, keys):
     _, made = keys
     body = {"query": "ruby", "memories": ["ruby"], "tenant": "other"}
     answer = guarded.client.post("/v1/memories/rerank", json=body, headers=bearer(made["both"]))
     assert (answer.status_code, answer.json()["error"]["field"]) == (403, "tenant")
 
 
-def test_a_tenants_admin_does_not_swap_the_model_of_all(guarded, keys):
+def test_an_admin_key_bound_to_a_tenant_cannot_swap_the_model(guarded, keys):
     _, made = keys
     before = guarded.app.state.slot.current
     answer = guarded.client.post("/v1/models/swap", json={}, headers=bearer(made["acme"]))
@@ -131,29 +132,59 @@ def test_health_and_readiness_need_no_key(guarded):
     assert guarded.client.get("/ready").status_code == 200
 
 
-def test_strangers_are_not_served_without_keys_unless_so_named(tiny_settings):
-    with pytest.raises(InputError, match=r"0\.0\.0\.0 is reachable from outside.*--no-auth"):
+def test_public_addresses_need_keys_or_no_auth(tiny_settings):
+    with pytest.raises(InputError) as caught:
         create_app(tiny_settings(host="0.0.0.0"))
+    assert caught.value.field == "host"
     create_app(tiny_settings(host="0.0.0.0", no_auth=True))
     create_app(tiny_settings(host="::1"))
-    with pytest.raises(InputError, match="no_auth: contradicts keys"):
+    with pytest.raises(InputError) as caught:
         ServerSettings(no_auth=True, keys="x").check_auth()
+    assert caught.value.field == "no_auth"
 
 
 @pytest.mark.parametrize(
-    ("content", "words"),
+    ("content", "field"),
     [
-        ("", "has no"),
-        ("keys = [", "not valid TOML"),
-        ('[[keys]]\nname = "a"\nsha256 = "zz"\nscopes = ["read"]', "key 1: sha256"),
-        ('[[keys]]\nname = "a"\nsha256 = "' + "0" * 64 + '"\nscopes = ["root"]', "key 1: scopes"),
-        ("[[keys]]\nname = 3", "key 1: name"),
+        ("", "keys"),
+        ('[[keys]]\nname = "a"\nsha256 = "zz"\nscopes = ["read"]', "keys.0.sha256"),
+        ('[[keys]]\nname = "a"\nsha256 = "' + "0" * 64 + '"\nscopes = ["root"]', "keys.0.scopes"),
+        ('[[keys]]\nname = "a"\nsha256 = "' + "0" * 64 + '"\nscopes = ["read"]\ntenant = ""', "keys.0.tenant"),
+        ('[[keys]]\nname = "a"\nsha256 = "' + "0" * 64 + '"\nscopes = ["read"]\ntenant = 3', "keys.0.tenant"),
+        ("[[keys]]\nname = 3", "keys.0.name"),
     ],
 )
-def test_a_bad_key_file_is_an_error_that_names_the_place(tmp_path, content, words):
+def test_an_invalid_key_file_is_an_error_that_names_the_field(tmp_path, content, field):
     path = tmp_path / "keys.toml"
     path.write_text(content)
-    with pytest.raises(InputError, match=words):
+    with pytest.raises(InputError) as caught:
         read_keys(path)
-    with pytest.raises(InputError, match="cannot be read"):
-        read_keys(tmp_path / "none.toml")
+    assert (caught.value.location, caught.value.field) == (str(path), field)
+
+
+@pytest.mark.parametrize("content", [None, "keys = ["])
+def test_a_key_file_that_cannot_be_read_is_an_error_that_names_it(tmp_path, content):
+    path = tmp_path / "keys.toml"
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(InputError, match=r"keys\.toml"):
+        read_keys(path)
+
+
+@pytest.mark.parametrize("tenant", ["", " "])
+def test_a_key_cannot_be_bound_to_an_empty_tenant(tmp_path, tenant):
+    """It would look restricted and could access the data of every tenant."""
+    with pytest.raises(InputError) as caught:
+        add_key(tmp_path / "keys.toml", "agent", ["admin"], tenant=tenant)
+    assert caught.value.field == "tenant"
+    assert not (tmp_path / "keys.toml").exists()
+
+
+def test_the_tenant_of_the_key_wins_even_if_it_is_empty():
+    bound, unbound = Caller("a", frozenset(), tenant=""), Caller("b", frozenset())
+    assert resolve_tenant(bound, None) == ""
+    with pytest.raises(Problem) as caught:
+        resolve_tenant(bound, "acme")
+    assert (caught.value.status_code, caught.value.field) == (403, "tenant")
+    assert resolve_tenant(unbound, "acme") == "acme"
+    assert resolve_tenant(unbound, None) is None

@@ -1,4 +1,4 @@
-"""Pairs of concurrent requests in shared, fair rounds."""
+"""Batching: pairs of concurrent requests share rounds, fairly."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from mnemorank.artifact.resolve import load_artifact
 from mnemorank.errors import ScorerError
 from mnemorank.scorers.onnx import OnnxScorer
 from mnemorank.scorers.protocol import Batch, Pair
-from mnemorank.server.batching import BatchingScorer, CountingScorer, FairQueue, Job, FairQueue, Job
-from mnemorank.server.errors import DeadlineError, OverloadedError, RequestCanceledError
+from mnemorank.server.batching import BatchingScorer, CountingScorer, FairQueue, Job
+from mnemorank.server.errors import OverloadedError, RequestCanceledError
 from mnemorank.server.requests import ActiveRequest, current_request
 
 
 class GatedScorer(OnnxScorer):
-    """The real scorer behind a gate, so that a test decides when rounds run, and sees them."""
+    """A scorer that waits for a gate and records its rounds."""
 
     def __init__(self, folder, **options):
         super().__init__(load_artifact(folder), **options)
@@ -68,7 +68,7 @@ def wait_for(condition, seconds=10):
         time.sleep(0.005)
 
 
-def test_scores_are_those_of_the_scorer_alone_and_requests_share_batches(gated, batcher):
+def test_requests_share_batches_and_get_the_scores_of_the_plain_scorer(gated, batcher):
     batches: list[Batch] = []
     gated.on_batch = batches.append
     texts = [["ruby works", "the cat", "ruby moved to berlin"], ["dog and cat", "berlin"], ["lisbon trip", "ruby"]]
@@ -102,7 +102,7 @@ def test_a_large_request_does_not_starve_a_small_one(gated, batcher):
     assert len(asked) - asked[::-1].index("small") < 30, "the small request was done long before the large one"
 
 
-def test_a_full_queue_refuses_and_says_when_to_come_back(gated, batcher):
+def test_a_full_queue_refuses_and_tells_when_to_retry(gated, batcher):
     with ThreadPoolExecutor(2) as pool:
         first = pool.submit(batcher.score, "cat", gated.prepare(["the cat"] * 90))
         wait_for(lambda: batcher.waiting_pairs > 0)
@@ -113,7 +113,7 @@ def test_a_full_queue_refuses_and_says_when_to_come_back(gated, batcher):
         assert np.isfinite(first.result(10)).all()
 
 
-def test_a_request_that_was_let_in_is_not_refused_half_way(gated, batcher):
+def test_an_admitted_request_is_not_refused_later(gated, batcher):
     request = ActiveRequest()
     with ThreadPoolExecutor(2) as pool:
         first = in_thread(pool, request, lambda: batcher.score("cat", gated.prepare(["the cat"] * 90)))
@@ -124,12 +124,12 @@ def test_a_request_that_was_let_in_is_not_refused_half_way(gated, batcher):
         assert len(first.result(10)) == len(rest.result(10)) == 90
 
 
-def test_a_request_larger_than_the_queue_is_taken_when_nothing_waits(gated, batcher):
+def test_an_empty_queue_accepts_a_request_of_any_size(gated, batcher):
     gated.gate.set()
     assert len(batcher.score("cat", gated.prepare(["the cat"] * 150))) == 150
 
 
-def test_cancelling_drops_what_waits(gated, batcher):
+def test_canceling_drops_the_waiting_pairs(gated, batcher):
     request = ActiveRequest()
     with ThreadPoolExecutor(2) as pool:
         work = in_thread(pool, request, lambda: batcher.score("cat", gated.prepare(["the cat"] * 90)))
@@ -143,22 +143,43 @@ def test_cancelling_drops_what_waits(gated, batcher):
     assert sum(query == "cat" for one in gated.rounds for query in one) <= 20, "only the round that was under way"
 
 
-def test_a_deadline_is_kept_even_while_a_round_runs(gated, batcher):
+def test_a_deadline_holds_while_a_round_runs(gated, batcher):
     started = time.monotonic()
     scores = batcher.score("cat", gated.prepare(["the cat"] * 10), deadline=Deadline(0.2))
     assert 0.15 < time.monotonic() - started < 2
     assert np.isnan(scores).all()
 
 
-def test_a_request_out_of_time_is_an_error_where_no_partial_answer_was_asked_for(gated, batcher):
+def test_canceling_expires_the_deadline():
+    request = ActiveRequest(Deadline(60))
+    assert not request.deadline.expired
+    request.cancel()
+    assert request.deadline.expired
+    with pytest.raises(RequestCanceledError):
+        request.raise_if_canceled()
+
+
+@pytest.mark.parametrize(
+    ("needs_all", "order"), [(False, ["short", "long", "short"]), (True, ["long", "short", "short"])]
+)
+def test_a_deadline_scores_in_order_unless_partial_results_are_useless(tiny_onnx, needs_all, order):
+    """Otherwise the longest pairs go first, which needs less padding."""
+    scorer = GatedScorer(tiny_onnx, threads=1, token_budget=6)
+    scorer.gate.set()
+    scored = []
+    score_pairs = scorer.score_pairs
+    scorer.score_pairs = lambda pairs, **options: (scored.extend(pairs), score_pairs(pairs, **options))[1]
+    batcher = BatchingScorer(scorer)
+    texts = {"short": "cat", "long": "the cat and the dog"}
+    passages = scorer.prepare([texts["short"], texts["long"], texts["short"]])
     with ThreadPoolExecutor(1) as pool:
-        request = ActiveRequest(deadline=Deadline(0.1))
-        work = in_thread(pool, request, lambda: batcher.score("cat", gated.prepare(["the cat"])))
-        with pytest.raises(DeadlineError):
-            work.result(10)
+        request = ActiveRequest(needs_all=needs_all)
+        in_thread(pool, request, lambda: batcher.score("ruby", passages, deadline=Deadline(10))).result(10)
+    batcher.close()
+    assert [pair.passage.text for pair in scored] == [texts[name] for name in order]
 
 
-def test_a_request_that_fails_does_not_fail_those_in_its_round(gated, batcher):
+def test_a_failing_request_does_not_fail_the_others_of_its_round(gated, batcher):
     with ThreadPoolExecutor(3) as pool:
         pool.submit(batcher.score, "the", gated.prepare(["the"]))
         assert gated.entered.wait(10)
@@ -171,7 +192,7 @@ def test_a_request_that_fails_does_not_fail_those_in_its_round(gated, batcher):
             bad.result(10)
 
 
-def test_the_request_counts_pairs_tokens_and_time(gated, batcher):
+def test_usage_counts_pairs_tokens_and_time(gated, batcher):
     gated.gate.set()
     request = ActiveRequest()
     with ThreadPoolExecutor(1) as pool:
@@ -181,7 +202,7 @@ def test_the_request_counts_pairs_tokens_and_time(gated, batcher):
     assert request.queue_seconds >= 0
 
 
-def test_without_batching_scores_and_counts_are_the_same(tiny_onnx):
+def test_scores_and_usage_are_the_same_without_batching(tiny_onnx):
     scorer = CountingScorer(OnnxScorer(load_artifact(tiny_onnx)))
     request = ActiveRequest()
     with ThreadPoolExecutor(1) as pool:
@@ -191,8 +212,8 @@ def test_without_batching_scores_and_counts_are_the_same(tiny_onnx):
     scorer.close()
 
 
-def test_the_pairs_of_one_request_are_shared_among_the_cores(tiny_onnx):
-    """Two threads wait for work: neither takes all of it, whatever a round may hold."""
+def test_the_pairs_of_one_request_are_shared_between_workers(tiny_onnx):
+    """Neither of two idle workers takes all pairs, even if they would fit in one round."""
     scorer = GatedScorer(tiny_onnx, threads=1, token_budget=512)
     batcher = BatchingScorer(scorer, workers=2)
     with ThreadPoolExecutor(1) as pool:
@@ -204,8 +225,8 @@ def test_the_pairs_of_one_request_are_shared_among_the_cores(tiny_onnx):
 
 
 @pytest.mark.parametrize("lengths", [[0], [0, 0, 0], [3, 0]])
-def test_pairs_without_tokens_are_taken_too(tiny_onnx, lengths):
-    """A round that takes none of them would be followed by another, without end."""
+def test_pairs_without_tokens_leave_the_queue(tiny_onnx, lengths):
+    """A round that skips them would be followed by another one forever."""
     (passage,) = OnnxScorer(load_artifact(tiny_onnx)).prepare(["ruby"])
     queue = FairQueue(100, workers=2)
     queue.put(Job([Pair("ruby", passage)] * len(lengths), lengths))

@@ -1,4 +1,4 @@
-"""A store that breaks is a proper error on every route that reads or writes it, never half of an answer."""
+"""A store that fails is an error on every route that uses it, never a partial response."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def without(learner):
         rename(f"{table}_gone", table)
 
 
-def test_the_export_is_whole_or_an_error(learner, without):
+def test_the_export_is_complete_or_an_error(learner, without):
     answers = [learner.client.post("/v1/memories/rerank", json=ASKED) for _ in range(3)]
     assert {answer.status_code for answer in answers} == {200}
     whole = learner.client.get("/v1/feedback/export?user=ann")

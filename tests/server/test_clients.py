@@ -1,4 +1,4 @@
-"""Real clients, unchanged but for their base URL."""
+"""Real clients, with nothing but their base URL changed."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_cohere_sdk_reads_our_errors(cohere_client):
         cohere_client.rerank(model="m", query=" ", documents=["a"])
 
 
-def test_cohere_v1_sdk_reads_the_jina_shape(server):
+def test_cohere_v1_sdk_reads_the_jina_format(server):
     with httpx.Client() as transport:
         client = cohere.Client(api_key="any", base_url=server.url, httpx_client=transport)
         answer = client.rerank(model="m", query="ruby", documents=TEXTS, top_n=1, return_documents=True)
@@ -40,7 +40,7 @@ def test_cohere_v1_sdk_reads_the_jina_shape(server):
     assert answer.results[0].document.text == TEXTS[1]
 
 
-def test_huggingface_hubs_own_session_speaks_tei(server):
+def test_huggingface_hub_session_speaks_tei(server):
     """The hub's InferenceClient has no rerank task; its session is what its users call TEI's /rerank with."""
     answer = huggingface_hub.get_session().post(f"{server.url}/rerank", json={"query": "ruby", "texts": TEXTS})
     assert [set(entry) for entry in answer.json()] == [{"index", "score"}] * 3
@@ -49,7 +49,7 @@ def test_huggingface_hubs_own_session_speaks_tei(server):
 
 
 @pytest.mark.parametrize("dialect", ["tei", "cohere", "jina"])
-def test_mnemoranks_own_remote_models_can_be_served_and_served_from(server, start, dialect, monkeypatch):
+def test_a_remote_model_can_be_another_mnemorank_server(server, start, dialect, monkeypatch):
     """A server whose model is another server, in each dialect that both speak."""
     monkeypatch.setenv("COHERE_API_KEY", "any")
     monkeypatch.setenv("JINA_API_KEY", "any")

@@ -1,4 +1,4 @@
-"""Each dialect to the letter: literal JSON in, literal JSON out.
+"""The wire format of each dialect: literal JSON in, literal JSON out.
 
 The tiny model's logit is the number of the text's words that the query has too, minus 1; so "ruby works" scores 1 for
 itself and σ(1) = 0.731…, and a text without a common word scores −1, σ(−1) = 0.269….
@@ -42,13 +42,13 @@ def test_cohere_v2(client):
     assert list(answer.json()) == ["id", "results", "meta"]
 
 
-def test_cohere_reads_objects_and_counts_search_units_by_the_hundred(client):
+def test_cohere_accepts_objects_and_counts_a_search_unit_per_hundred_documents(client):
     answer = post(client, "/v2/rerank", {"query": "ruby", "documents": [{"text": "ruby", "id": 7}, *["cat"] * 100]})
     assert answer.json()["results"][0]["index"] == 0
     assert answer.json()["meta"]["billed_units"] == {"search_units": 2}
 
 
-def test_cohere_relevant_spans_are_of_the_best_window(client):
+def test_cohere_relevant_spans_locate_the_best_window(client):
     long = "the cat " * 60 + "ruby works at aurora labs"
     body = {"query": "ruby works", "documents": [long, "dog"], "relevant_spans": {"mode": "enabled", "threshold": 0.5}}
     first, second = post(client, "/v2/rerank", body).json()["results"]
@@ -59,7 +59,7 @@ def test_cohere_relevant_spans_are_of_the_best_window(client):
     assert "relevant_spans" not in second
 
 
-def test_cohere_max_tokens_per_doc_cuts(client):
+def test_cohere_max_tokens_per_doc_truncates(client):
     body = {"query": "ruby", "documents": ["the cat and ruby"], "max_tokens_per_doc": 3}
     assert post(client, "/v2/rerank", body).json()["results"] == [{"index": 0, "relevance_score": close(LOW)}]
 
@@ -90,7 +90,7 @@ def test_jina_v1(client):
     }
 
 
-def test_jina_without_documents_in_the_answer(client):
+def test_jina_without_documents_in_the_response(client):
     body = {"model": "m", "query": "ruby works", "documents": ["the cat", "ruby works"], "return_documents": False}
     assert post(client, "/v1/rerank", body).json()["results"] == [
         {"index": 1, "relevance_score": close(HIGH)},
@@ -105,7 +105,7 @@ def test_jina_errors(client):
     assert (wrong.status_code, wrong.json()) == (422, {"detail": "query: Input should be a valid string"})
 
 
-def test_voyage_is_told_apart_by_top_k(client):
+def test_voyage_is_recognized_by_top_k(client):
     body = '{"query":"ruby works","documents":["the cat","ruby works"],"model":"rerank-2","top_k":1,"truncation":true}'
     assert post(client, "/v1/rerank", body).json() == {
         "object": "list",
@@ -166,7 +166,7 @@ def test_tei_errors(client):
     )
 
 
-def test_vllm_and_infinity_rerank_is_told_apart_by_documents(client):
+def test_vllm_and_infinity_rerank_is_recognized_by_documents(client):
     answer = post(
         client, "/rerank", '{"model":"m","query":"ruby works","documents":["the cat","ruby works"],"top_n":0}'
     )
@@ -193,7 +193,7 @@ def test_vllm_rerank_errors(client):
 
 
 @pytest.mark.parametrize("asked", [{"use_activation": False}, {"activation": False}, {"raw_scores": True}])
-def test_vllm_rerank_gives_the_logits_of_its_score(client, asked):
+def test_vllm_rerank_returns_logits_on_request(client, asked):
     texts = ["the cat", "the ruby"]
     reranked = post(client, "/rerank", {"query": "ruby", "documents": texts, **asked}).json()["results"]
     assert {entry["index"]: entry["relevance_score"] for entry in reranked} == {0: -1.0, 1: 0.0}
@@ -202,7 +202,7 @@ def test_vllm_rerank_gives_the_logits_of_its_score(client, asked):
 
 
 @pytest.mark.parametrize("limit", [0, -1])
-def test_vllm_rerank_cuts_nothing_where_its_score_does_not(client, limit):
+def test_vllm_rerank_treats_zero_and_minus_one_as_no_limit(client, limit):
     body = {"query": "ruby works", "documents": ["cat ruby works"], "max_tokens_per_doc": limit, "raw_scores": True}
     whole = post(client, "/rerank", body)
     assert (whole.status_code, whole.json()["results"][0]["relevance_score"]) == (200, 1.0)
@@ -261,7 +261,7 @@ def test_an_empty_document_is_not_relevant_in_any_dialect(client):
     assert [entry["index"] for entry in raw] == [1, 0, 2]
 
 
-def test_scores_of_the_dialects_are_the_same_number(client):
+def test_all_dialects_return_the_same_scores(client):
     texts = ["ruby works at aurora labs", "the cat", "ruby"]
     cohere = post(client, "/v2/rerank", {"query": "where does ruby work", "documents": texts}).json()["results"]
     jina = post(client, "/v1/rerank", {"query": "where does ruby work", "documents": texts}).json()["results"]
@@ -273,7 +273,7 @@ def test_scores_of_the_dialects_are_the_same_number(client):
     assert {entry["index"]: entry["score"] for entry in tei} == expected
 
 
-def test_unknown_fields_of_newer_clients_are_passed_over(client):
+def test_unknown_fields_are_ignored(client):
     body = {"query": "ruby", "documents": ["ruby"], "invented_tomorrow": {"deep": [1]}}
     for path in ("/v2/rerank", "/v1/rerank", "/rerank"):
         assert post(client, path, body).status_code == 200

@@ -1,4 +1,4 @@
-"""schemathesis over the OpenAPI: whatever is sent, no 5xx, and answers as the schema says."""
+"""schemathesis on the OpenAPI schema: no request is a 5xx, and responses match the schema."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Many clients at once: overload, disconnects, and answers that do not depend on the company."""
+"""Many clients at once: overload, disconnects, and results that do not depend on other requests."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def wait_for(condition, seconds=10):
         time.sleep(0.01)
 
 
-def test_concurrent_answers_are_those_of_a_client_alone(server):
+def test_concurrent_requests_get_the_same_results_as_sequential_ones(server):
     queries = ["ruby", "where does ruby work", "the dog", "berlin", "cat and dog", "march 2024"]
     alone = {q: server.client.post("/rerank", json={"query": q, "texts": TEXTS}).json() for q in queries}
 
@@ -55,7 +55,7 @@ def test_concurrent_answers_are_those_of_a_client_alone(server):
             assert answer == alone[query]
 
 
-def test_a_full_queue_is_429_with_retry_after_in_every_shape(start):
+def test_a_full_queue_is_429_with_retry_after_in_every_dialect(start):
     running = start(queue_pairs=10)
     gate = Gate(running)
     try:
@@ -103,8 +103,8 @@ def test_a_full_queue_refuses_pairs_of_many_queries_before_any_is_scored(start):
     assert "queue_pairs = 20" in refused.text
 
 
-def test_a_failure_gives_up_the_other_queries_of_the_request(start):
-    """One query fails while the others wait: the answer does not wait for them."""
+def test_a_failing_query_cancels_the_other_queries_of_the_request(start):
+    """The error is returned at once, not when the others are done."""
     running = start()
     gate = Gate(running)
     scorer = running.app.state.slot.current.scorer
@@ -127,7 +127,7 @@ def test_a_failure_gives_up_the_other_queries_of_the_request(start):
         gate.open()
 
 
-def test_a_query_too_long_is_told_before_any_is_scored(start):
+def test_a_query_that_is_too_long_is_an_error_before_anything_is_scored(start):
     running = start()
     gate = Gate(running)
     try:
@@ -156,7 +156,7 @@ def test_too_many_requests_at_once_are_429(start):
     assert "max_requests = 2" in refused.json()["error"]
 
 
-def test_a_client_that_leaves_cancels_its_work(start):
+def test_a_disconnect_cancels_the_work(start):
     running = start()
     gate = Gate(running)
     scorer = running.app.state.slot.current.scorer
@@ -173,7 +173,7 @@ def test_a_client_that_leaves_cancels_its_work(start):
     finally:
         gate.open()
     wait_for(lambda: running.app.state.engine._active == 0)
-    assert gate.calls <= 2, "rounds were scored for nobody"
+    assert gate.calls <= 2, "rounds were scored after the disconnect"
     wait_for(
         lambda: 'mnemorank_requests_total{route="/rerank",status="499"} 1.0' in running.client.get("/metrics").text
     )
@@ -200,7 +200,7 @@ def test_a_small_request_overtakes_a_large_one(start):
 
 
 @pytest.mark.parametrize("batching", [True, False])
-def test_without_batching_the_answers_are_the_same(start, tiny_tokenizer, batching):
+def test_results_are_the_same_without_batching(start, tiny_tokenizer, batching):
     running = start(batching=batching)
     answer = running.client.post("/rerank", json={"query": "ruby cat", "texts": TEXTS, "raw_scores": True})
     assert {entry["index"]: entry["score"] for entry in answer.json()} == {0: 0, 1: 0, 2: 0, 3: -1, 4: -1}

@@ -1,4 +1,4 @@
-"""The native route: the full pipeline over HTTP, and the event it leaves."""
+"""The native route: the full pipeline over HTTP, and the event that it records."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from mnemorank import Options, Reranker
 from mnemorank.errors import ScorerError
 from mnemorank.learning.events import RerankEvent
-from mnemorank.server.api.schemas import OptionsShape
+from mnemorank.server.api.schemas import OptionsModel
 
 PATH = "/v1/memories/rerank"
 MEMORIES = [
@@ -47,7 +47,7 @@ def small(start):
     return start(max_document_chars=100)
 
 
-def test_the_answer_is_the_pipelines(client, tiny_onnx):
+def test_the_response_is_the_ranking_of_the_library(client, tiny_onnx):
     body = {
         "query": "where does ruby work",
         "memories": MEMORIES,
@@ -82,7 +82,7 @@ def test_the_answer_is_the_pipelines(client, tiny_onnx):
     assert [result["stale"] for result in answer.json()["results"]] == [False, True]
 
 
-def test_outdated_memories_may_be_left_out(client):
+def test_outdated_memories_can_be_dropped(client):
     body = {"query": "where does ruby work", "memories": MEMORIES, "top_k": 2}
     flagged = client.post(PATH, json={**body, "options": {"supersession": "demote"}}).json()["results"]
     assert [result["stale_because"] for result in flagged] == [None, "key"]
@@ -100,7 +100,7 @@ def test_an_unknown_supersession_mode_lists_the_known_ones(client, value):
         assert mode in answer.json()["error"]["message"]
 
 
-def test_the_caller_says_when_to_abstain(client):
+def test_the_threshold_of_abstention_is_an_option(client):
     def abstained(below):
         body = {"query": "ruby", "memories": ["ruby"], "options": {"abstain_below": below}}
         return client.post(PATH, json=body).json()["abstained"]
@@ -110,7 +110,7 @@ def test_the_caller_says_when_to_abstain(client):
     assert answer.json()["error"]["field"] == "options.abstain_below"
 
 
-def test_the_shape_to_the_letter(client):
+def test_the_response_has_exactly_these_fields(client):
     answer = client.post(PATH, json={"query": "ruby", "memories": ["ruby", "the cat"], "return_texts": False}).json()
     event_id, fingerprint = answer.pop("event_id"), answer["model"].pop("fingerprint")
     assert len(event_id) == 32
@@ -160,13 +160,13 @@ def test_errors_name_the_field(client, change, field, words):
     answer = client.post(PATH, json={"query": "ruby", "memories": ["a"], **change})
     assert answer.status_code == 422
     error = answer.json()["error"]
-    assert error["code"] == "invalid" or error["code"] == "empty_query"
+    assert error["code"] in ("invalid", "empty_query", "missing")
     assert error["field"] == field
     assert words in error["message"]
 
 
 @pytest.mark.parametrize("key", ["id", "memory_id", "doc_id"])
-def test_an_id_too_long_for_feedback_is_beyond_a_named_limit(client, key):
+def test_an_id_that_is_too_long_for_feedback_is_an_error(client, key):
     at_most = {"query": "ruby", "memories": ["a", {"text": "b", key: "x" * 256}]}
     assert client.post(PATH, json=at_most).status_code == 200
     answer = client.post(PATH, json={"query": "ruby", "memories": ["a", {"text": "b", key: "x" * 257}]})
@@ -182,13 +182,13 @@ def test_an_id_too_long_for_feedback_is_beyond_a_named_limit(client, key):
     assert (number.status_code, number.json()["error"]["field"]) == (422, f"memories.0.{key}")
 
 
-def test_a_long_text_under_the_name_of_an_id_is_no_id(client):
+def test_a_long_text_in_an_id_field_is_accepted_if_it_is_the_text(client):
     body = {"query": "ruby", "memories": [{"doc_id": "ruby " * 100}], "field": "doc_id"}
     assert client.post(PATH, json=body).status_code == 200
 
 
 @pytest.mark.parametrize("field", [None, "payload.text"])
-def test_an_id_beside_a_text_in_a_payload_has_its_limit_too(client, field):
+def test_an_id_in_a_payload_has_the_same_limit(client, field):
     body = {"query": "ruby", "memories": [{"payload": {"text": "a", "id": "i" * 257}}], "field": field}
     answer = client.post(PATH, json=body)
     assert (answer.status_code, answer.json()["error"]["field"]) == (422, "memories.0.payload.id")
@@ -206,14 +206,14 @@ def test_an_id_beside_a_text_in_a_payload_has_its_limit_too(client, field):
         ({"text": "a", "tags": [["x" * 101]]}, "tags.0.0"),
     ],
 )
-def test_a_text_in_a_list_has_a_documents_limit(small, memory, field):
+def test_texts_in_lists_have_the_limit_of_a_document(small, memory, field):
     answer = small.client.post(PATH, json={"query": "ruby", "memories": ["a", memory]})
     assert (answer.status_code, answer.json()["error"]["code"]) == (422, "limit")
     assert answer.json()["error"]["field"] == f"memories.1.{field}"
     assert "max_document_chars = 100" in answer.json()["error"]["message"]
 
 
-def test_what_is_not_read_as_one_text_may_be_long_together(small):
+def test_texts_that_are_not_joined_may_exceed_the_limit_together(small):
     memory = {"text": "a", "context": ["x" * 50, "x" * 49], "metadata": {"turns": [{"text": "x" * 90}] * 5}}
     assert small.client.post(PATH, json={"query": "ruby", "memories": [memory]}).status_code == 200
 
@@ -226,7 +226,7 @@ def test_no_memories_is_400(client):
     )
 
 
-def test_diversity_over_too_large_a_pool_is_refused(client):
+def test_diversity_is_refused_for_pools_that_are_too_large(client):
     body = {"query": "ruby", "memories": ["a"] * 2000, "options": {"diversity": 0.9}}
     answer = client.post(PATH, json=body)
     assert answer.status_code == 422
@@ -234,7 +234,7 @@ def test_diversity_over_too_large_a_pool_is_refused(client):
     assert client.post(PATH, json={**body, "memories": ["a"] * 50, "top_k": 3}).status_code == 200
 
 
-def test_every_rerank_is_logged_before_it_is_answered(logged, log):
+def test_every_ranking_is_recorded_before_the_response_is_sent(logged, log):
     answer = logged.client.post(
         PATH, json={"query": "where does ruby work", "memories": MEMORIES, "user": "u1", "tenant": "t1", "test": True}
     )
@@ -251,7 +251,7 @@ def test_every_rerank_is_logged_before_it_is_answered(logged, log):
     assert first.memory.text == results[0]["text"]
 
 
-def test_a_log_that_fails_does_not_fail_the_answer(logged, log):
+def test_a_failing_event_log_does_not_fail_the_request(logged, log):
     log.error = OSError("disk full")
     try:
         assert logged.client.post(PATH, json={"query": "ruby", "memories": ["ruby"]}).status_code == 200
@@ -260,7 +260,7 @@ def test_a_log_that_fails_does_not_fail_the_answer(logged, log):
     assert "mnemorank_events_lost_total 1.0" in logged.client.get("/metrics").text
 
 
-def test_exploration_swaps_neighbours_and_logs_the_chances(start, log):
+def test_exploration_swaps_neighbors_and_records_propensities(start, log):
     exploring = start(event_log=log, explore=0.5)
     memories = [f"{'ruby ' * (9 - i)}cat" for i in range(8)]
     orders = set()
@@ -276,8 +276,8 @@ def test_exploration_swaps_neighbours_and_logs_the_chances(start, log):
     assert len(orders) > 1
 
 
-def held_back(running):
-    """Let nothing be scored until the returned event is set."""
+def block_scoring(running):
+    """Block scoring until the returned event is set."""
     gate = threading.Event()
     scorer = running.app.state.slot.current.scorer.scorer
     score = scorer.score_pairs
@@ -289,9 +289,9 @@ def held_back(running):
     ("settings", "extra"),
     [({}, {"deadline_ms": 100}), ({"request_timeout": 0.1}, {}), ({"request_timeout": 0.1}, {"deadline_ms": 9000})],
 )
-def test_a_deadline_gives_what_there_is_in_first_stage_order_and_says_degraded(start, settings, extra):
+def test_past_the_deadline_unscored_memories_follow_in_first_stage_order(start, settings, extra):
     running = start(**settings)
-    gate = held_back(running)
+    gate = block_scoring(running)
     answer = running.client.post(PATH, json={"query": "ruby", "memories": ["cat", "ruby", "dog"], **extra})
     gate.set()
     assert answer.status_code == 200
@@ -300,7 +300,7 @@ def test_a_deadline_gives_what_there_is_in_first_stage_order_and_says_degraded(s
     assert 'mnemorank_degraded_total{reason="deadline"} 1.0' in running.client.get("/metrics").text
 
 
-def test_a_failing_model_degrades_here_and_is_an_error_where_the_dialect_cannot_say_so(start):
+def test_a_failing_model_degrades_the_ranking_and_is_an_error_in_dialects(start):
     running = start()
     scorer = running.app.state.slot.current.scorer.scorer
 
@@ -317,26 +317,26 @@ def test_a_failing_model_degrades_here_and_is_an_error_where_the_dialect_cannot_
     assert running.client.post("/v2/rerank", json={"query": "ruby", "documents": ["a"]}).status_code == 503
 
 
-def test_a_deadline_header_is_an_error_in_dialects_that_cannot_say_degraded(start):
+def test_a_passed_deadline_is_an_error_in_dialects(start):
     running = start()
-    gate = held_back(running)
+    gate = block_scoring(running)
     headers = {"x-deadline-ms": "80"}
     cohere = running.client.post("/v2/rerank", json={"query": "ruby", "documents": ["a"]}, headers=headers)
     tei = running.client.post("/rerank", json={"query": "ruby", "texts": ["a"]}, headers=headers)
     gate.set()
     assert cohere.status_code == 504
-    assert "time ran out" in cohere.json()["message"]
+    assert set(cohere.json()) == {"message"}
     assert (tei.status_code, tei.json()["error_type"]) == (424, "Backend")
     wrong = running.client.post("/rerank", json={"query": "a", "texts": ["a"]}, headers={"x-deadline-ms": "soon"})
     assert wrong.status_code == 422
 
 
-def test_the_wire_knows_every_weight_of_the_library():
-    assert set(OptionsShape.model_fields) == {field.name for field in fields(Options)}
-    assert OptionsShape().model_dump() == asdict(Options())
+def test_the_api_accepts_every_option_of_the_library():
+    assert set(OptionsModel.model_fields) == {field.name for field in fields(Options)}
+    assert OptionsModel().model_dump() == asdict(Options())
 
 
-def test_a_dialects_deadline_is_kept_while_texts_are_read(start):
+def test_dialects_obey_the_deadline_while_tokenizing(start):
     running = start()
     scorer = running.app.state.slot.current.scorer.scorer
     prepare, read = scorer.prepare, []

@@ -1,4 +1,4 @@
-"""Hot swap: by API and by registry, under load, never to a bad model, never mixed."""
+"""Model swaps by API and by registry: under load, never to a broken model, never mixed within a request."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FILES = ["model.onnx", "tokenizer.json", "config.json"]
 
 
 def make_model(source: Path, folder: Path, constant: float) -> Path:
-    """The tiny model with another constant: it scores (common words − constant)."""
+    """Copy the tiny model with another constant: it scores the number of common words minus the constant."""
     shutil.copytree(source, folder)
     model = onnx.load(str(folder / "model.onnx"))
     for tensor in model.graph.initializer:
@@ -80,7 +80,7 @@ def test_swap_by_api(choice):
         ("empty", "is not a model folder"),
     ],
 )
-def test_a_bad_model_is_refused_and_the_old_one_stays(choice, name, words):
+def test_a_broken_model_is_refused_and_the_old_one_stays(choice, name, words):
     choice.client.post("/v1/models/swap", json={"model": "five"})
     answer = choice.client.post("/v1/models/swap", json={"model": name})
     assert answer.status_code == 409
@@ -92,11 +92,11 @@ def test_a_bad_model_is_refused_and_the_old_one_stays(choice, name, words):
 @pytest.mark.parametrize(
     "name", ["../two", "/etc", "two/../five", "file", "hf:org/name", "", "two\x00", ".", "..", "nothing", "two/"]
 )
-def test_no_path_of_a_request_reaches_the_file_system(choice, models_dir, name):
+def test_paths_in_requests_do_not_reach_the_file_system(choice, models_dir, name):
     answer = choice.client.post("/v1/models/swap", json={"model": name})
     assert answer.status_code in (404, 422)
     in_dialect = choice.client.post("/v2/rerank", json={"model": name, "query": "ruby", "documents": ["ruby"]})
-    assert in_dialect.status_code == 200, "dialects pass the name over"
+    assert in_dialect.status_code == 200, "dialects ignore the name"
     assert str(models_dir) not in answer.text
 
 
@@ -108,7 +108,7 @@ def test_swaps_under_load_fail_no_request_and_mix_no_models(choice):
         count = 0
         while not stop.is_set():
             scores = raw(choice.client, 40)
-            assert len(scores) == 1, "an answer was scored by two models"
+            assert len(scores) == 1, "a request was scored by two models"
             seen.update(scores)
             count += 1
         return count
@@ -136,13 +136,14 @@ def test_an_old_model_is_closed_when_its_last_request_is_done(choice):
 
 
 def point_at(registry: Path, version: Path) -> None:
-    """Change `current` as a registry does: a new link, renamed over the old one."""
+    """Change `current` like a registry: create a new link and rename it over the old one."""
     link = registry / ".next"
     os.symlink(version, link)
     os.replace(link, registry / "current")
 
 
-def test_the_registrys_current_version_is_followed(start, models_dir, tmp_path):
+@pytest.mark.slow
+def test_the_current_version_of_the_registry_is_followed(start, models_dir, tmp_path):
     running = start(registry=tmp_path, model=str(models_dir / "two"))
     assert raw(running.client) == {-1.0}, "nothing promoted yet: the configured model"
     point_at(tmp_path, models_dir / "five")

@@ -1,4 +1,4 @@
-"""Remembered scores: the same answers, less work, and nothing kept beyond the limit or the model."""
+"""The score cache: same results, less work, bounded, and discarded with the model."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def scorer(tiny_onnx):
     inner.close()
 
 
-def test_a_cache_of_none_is_off(start):
+def test_a_size_of_zero_turns_the_cache_off(start):
     running = start(score_cache=0)
     for _ in range(2):
         answer = running.client.post("/rerank", json={"query": "ruby", "texts": TEXTS})
@@ -33,47 +33,47 @@ def test_a_cache_of_none_is_off(start):
 
 
 def test_a_pair_is_scored_once_and_scores_are_the_same(scorer):
-    told = []
-    remembering = CachingScorer(scorer, 100, told.append)
+    hits = []
+    caching = CachingScorer(scorer, 100, hits.append)
     passages = scorer.prepare([*TEXTS, TEXTS[0]])
     expected = scorer.score("where does ruby work", passages)
     scorer.run_pairs = 0
     for _ in range(2):
-        np.testing.assert_array_equal(remembering.score("where does ruby work", passages), expected)
+        np.testing.assert_array_equal(caching.score("where does ruby work", passages), expected)
     assert scorer.run_pairs == 3
-    assert told == [1, 4]
+    assert hits == [1, 4]
 
 
-def test_query_instruction_and_text_all_count(scorer):
-    remembering = CachingScorer(scorer, 100, lambda known: None)
+def test_query_instruction_and_text_are_part_of_the_key(scorer):
+    caching = CachingScorer(scorer, 100, lambda known: None)
     for query, instruction, text in (
         ("ruby", None, "ruby"), ("cat", None, "ruby"), ("ruby", "cat", "ruby"), ("ruby", None, "ruby cat"),
         ("rub", None, "yruby"),
     ):  # fmt: skip
         scorer.run_pairs = 0
-        remembering.score(query, scorer.prepare([text]), instruction=instruction)
+        caching.score(query, scorer.prepare([text]), instruction=instruction)
         assert scorer.run_pairs == 1
 
 
-def test_the_oldest_is_forgotten_first(scorer):
-    remembering = CachingScorer(scorer, 2, lambda known: None)
+def test_the_least_recently_used_score_is_dropped_first(scorer):
+    caching = CachingScorer(scorer, 2, lambda known: None)
     for text in ("ruby", "cat", "ruby", "dog"):
-        remembering.score("ruby", scorer.prepare([text]))
+        caching.score("ruby", scorer.prepare([text]))
     scorer.run_pairs = 0
-    remembering.score("ruby", scorer.prepare(["ruby", "dog"]))
+    caching.score("ruby", scorer.prepare(["ruby", "dog"]))
     assert scorer.run_pairs == 0
-    remembering.score("ruby", scorer.prepare(["cat"]))
+    caching.score("ruby", scorer.prepare(["cat"]))
     assert scorer.run_pairs == 1
 
 
-def test_what_a_deadline_left_unscored_is_not_remembered(scorer):
-    remembering = CachingScorer(scorer, 100, lambda known: None)
+def test_pairs_that_a_deadline_left_unscored_are_not_cached(scorer):
+    caching = CachingScorer(scorer, 100, lambda known: None)
     passages = scorer.prepare(TEXTS)
-    assert np.isnan(remembering.score("ruby", passages, deadline=Deadline(0))).all()
-    assert np.isfinite(remembering.score("ruby", passages)).all()
+    assert np.isnan(caching.score("ruby", passages, deadline=Deadline(0))).all()
+    assert np.isfinite(caching.score("ruby", passages)).all()
 
 
-def test_served_answers_and_usage_do_not_change_and_a_swap_forgets(start, tiny_onnx, tmp_path):
+def test_results_and_usage_stay_the_same_and_a_swap_clears_the_cache(start, tiny_onnx, tmp_path):
     make_model(tiny_onnx, tmp_path / "other", 5.0)
     running = start(score_cache=1000, models_dir=tmp_path)
     body = {"query": "ruby", "documents": TEXTS}
@@ -85,7 +85,7 @@ def test_served_answers_and_usage_do_not_change_and_a_swap_forgets(start, tiny_o
     assert swapped["results"][0]["relevance_score"] < first["results"][0]["relevance_score"]
 
 
-def test_without_the_setting_everything_is_scored(server):
+def test_the_cache_is_off_by_default(server):
     body = {"query": "ruby", "documents": TEXTS}
     for _ in range(2):
         assert server.client.post("/v1/rerank", json=body).status_code == 200

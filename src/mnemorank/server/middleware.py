@@ -53,6 +53,9 @@ class RequestLogger:
             nonlocal status, has_started
             if message["type"] == "http.response.start":
                 status, has_started = message["status"], True
+                self.tracing.describe_request(
+                    scope["method"], route_of(scope), {"request_id": request_id, **log_fields}
+                )
                 MutableHeaders(scope=message)["x-request-id"] = request_id
             await send(message)
 
@@ -68,7 +71,6 @@ class RequestLogger:
             route = route_of(scope)
             self.metrics.active_requests.dec()
             self.metrics.observe_request(route, status, seconds)
-            self.tracing.describe_request(scope["method"], route, {"request_id": request_id, **log_fields})
             line = {
                 "request_id": request_id,
                 "method": scope["method"],

@@ -1,4 +1,4 @@
-"""Logs and spans of a server whose parts fail: what failed and where, and not a word of any request."""
+"""Logs and traces of failures say what failed and where, and contain no text of any request."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ ASKED = {"query": "secretquery", "memories": [{"id": "secretid", "text": "secret
 
 
 def written(caplog) -> str:
-    """All that was logged, by our formatter and by Python's own, as an app that embeds ours may have it."""
+    """Return everything that was logged, by our formatter and by Python's, which an embedding app may use."""
     ours = [record for record in caplog.records if record.name != "httpx"]
     return "\n".join(form.format(record) for record in ours for form in (JsonFormatter(), logging.Formatter()))
 
 
 @pytest.fixture
 def broken(start, tmp_path):
-    """A server with one event in its store, and how to break a table of it."""
+    """A server with one event in its store, and a function that drops a table."""
     running = start(store=f"sqlite:///{tmp_path / 'feedback.db'}")
     running.event_id = running.client.post(PATH, json=ASKED).json()["event_id"]
 
@@ -37,7 +37,7 @@ def broken(start, tmp_path):
     return running
 
 
-def test_a_lost_event_leaves_no_texts_in_the_log(broken, caplog):
+def test_a_lost_event_is_logged_without_texts(broken, caplog):
     broken.drop("shown")
     assert broken.client.post(PATH, json=ASKED).status_code == 200
     log = written(caplog)
@@ -46,7 +46,7 @@ def test_a_lost_event_leaves_no_texts_in_the_log(broken, caplog):
     assert "secret" not in log
 
 
-def test_feedback_that_cannot_be_stored_leaves_no_texts_in_the_log_nor_in_the_answer(broken, caplog):
+def test_feedback_that_cannot_be_stored_is_an_error_without_texts(broken, caplog):
     broken.drop("signals")
     signals = [{"kind": "note", "rank": 0, "note": "secretnote"}]
     body = {"event_id": broken.event_id, "user": "secretuser", "signals": signals}
@@ -57,7 +57,7 @@ def test_feedback_that_cannot_be_stored_leaves_no_texts_in_the_log_nor_in_the_an
     assert "secret" not in log + answer.text
 
 
-def test_an_error_nobody_foresaw_is_logged_without_its_words(start, caplog):
+def test_an_unexpected_error_is_logged_without_its_message(start, caplog):
     running = start()
 
     def fail(*arguments, **options):
