@@ -56,7 +56,7 @@ def validate_config(model: type[Model], table: object, source: str, path: str = 
 
 def input_error(error: ValidationError, model: type[BaseModel]) -> InputError:
     """Translate the first error of a validation; the field is the key path."""
-    return _input_error(error.errors(include_url=False)[0], model, "")
+    return _input_error(error.errors(include_url=False)[0], model, "", "")
 
 
 def expand_variables(value: Any, source: str, path: str = "") -> Any:
@@ -172,7 +172,7 @@ def _input_error(error: Any, model: Any, source: str, path: str) -> InputError:
     else:
         message = error["msg"]
     key = ".".join([path, *location] if path else location)
-    return InputError(message, field=f"{source}: {key}" if key else source, code=code)
+    return InputError(message, field=": ".join(filter(None, (source, key))), code=code)
 
 
 def _range(model: Any, key: str) -> str:
