@@ -24,11 +24,11 @@ from mnemorank.memory.moment import Moment
 
 def test_weights_round_trip_and_a_weight_of_one_is_omitted(tmp_path):
     path = tmp_path / "lists.jsonl"
-    given = Example(
+    example = Example(
         "1", "q", (Candidate(Memory("a"), 1.0, 2.5), Candidate(Memory("b"), 0.0), Candidate(Memory("c"), 0, 0))
     )
-    write_lists([given], path)
-    assert list(read_lists(path)) == [given]
+    write_lists([example], path)
+    assert list(read_lists(path)) == [example]
     written = json.loads(path.read_text())["candidates"]
     assert [candidate.get("weight") for candidate in written] == [2.5, None, 0]
 
@@ -37,9 +37,9 @@ def test_weights_round_trip_and_a_weight_of_one_is_omitted(tmp_path):
 def test_a_group_is_a_string_or_a_number(tmp_path, read):
     fields = {"text": "a", "label": 1, "candidates": [{"text": "a", "label": 1}], "positive": "a", "negative": "b"}
     path = write(tmp_path / "f.jsonl", {"query": "q", **fields, "group": 7})
-    assert [each.group for each in read(path)] == ["7"]
+    assert [example.group for example in read(path)] == ["7"]
     write(path, {"query": "q", **fields, "group": [7]})
-    with pytest.raises(InputError, match=r"f\.jsonl:1: group: expected a string or a number, got \[7\]"):
+    with pytest.raises(InputError, match=r"f\.jsonl:1: group: "):
         list(read(path))
 
 
@@ -47,10 +47,10 @@ def test_a_group_is_a_string_or_a_number(tmp_path, read):
 def test_a_kind_is_a_string_or_null(tmp_path, read):
     fields = {"candidates": [{"text": "a", "label": 1}], "positive": "a", "negative": "b"}
     path = write(tmp_path / "f.jsonl", *({"query": "q", **fields, "kind": kind} for kind in ("when", None)))
-    assert [each.kind for each in read(path)] == ["when", None]
+    assert [example.kind for example in read(path)] == ["when", None]
     for kind in (["a"], {"a": 1}, 3):
         write(path, {"query": "q", **fields}, {"query": "q", **fields, "kind": kind})
-        with pytest.raises(InputError, match=r"f\.jsonl:2: kind: expected a string or null, got "):
+        with pytest.raises(InputError, match=r"f\.jsonl:2: kind: "):
             list(read(path))
 
 
@@ -68,17 +68,18 @@ def test_compressed_files_round_trip_with_reproducible_bytes(tmp_path, write_the
 
 
 def test_lone_surrogates_round_trip(tmp_path):
-    given = Example("1", "who is \ud800?", (Candidate(Memory("é \udc00 \\"), 1.0),))
-    write_lists([given], tmp_path / "lists.jsonl")
-    assert list(read_lists(tmp_path / "lists.jsonl")) == [given]
+    example = Example("1", "who is \ud800?", (Candidate(Memory("é \udc00 \\"), 1.0),))
+    write_lists([example], tmp_path / "lists.jsonl")
+    assert list(read_lists(tmp_path / "lists.jsonl")) == [example]
 
 
 @pytest.mark.parametrize("weight", [-1, "2", None, True, float("nan"), 1e9])
 def test_an_invalid_weight_is_an_error(tmp_path, weight):
     path = tmp_path / "lists.jsonl"
     path.write_text(json.dumps({"query": "q", "candidates": [{"text": "a", "label": 1, "weight": weight}]}))
-    with pytest.raises(InputError, match=r"lists.jsonl:1: candidate 0: weight: expected a number from 0"):
+    with pytest.raises(InputError, match=r"lists\.jsonl:1") as caught:
         list(read_lists(path))
+    assert caught.value.field == "candidates.0.weight"
 
 
 def write(path, *records):
@@ -96,16 +97,16 @@ def test_graded_pairs_are_grouped_by_query_group_and_time(tmp_path):
         {**query, "group": "bob", "text": "Rome", "label": 0, "query_time": "2020-01-01"},
         {**query, "text": "Bern", "label": 1},
     )
-    found = list(read_graded(path))
-    assert [(e.group, [m.text for m in e.memories]) for e in found] == [
+    examples = list(read_graded(path))
+    assert [(e.group, [m.text for m in e.memories]) for e in examples] == [
         ("ann", ["Oslo", "a cat"]),
         ("bob", ["Rome"]),
         ("bob", ["Rome"]),
         ("where do i live", ["Bern"]),
     ]
-    assert found[2].query_time == Moment.parse("2020-01-01")
-    assert found[0].candidates[1] == Candidate(Memory("a cat"), 0.0, 2.5)
-    with pytest.raises(InputError, match=r"graded\.jsonl:1: weight: expected a number from 0"):
+    assert examples[2].query_time == Moment.parse("2020-01-01")
+    assert examples[0].candidates[1] == Candidate(Memory("a cat"), 0.0, 2.5)
+    with pytest.raises(InputError, match=r"graded\.jsonl:1: weight: "):
         list(read_graded(write(path, {**query, "text": "a", "label": 1, "weight": "much"})))
 
 
@@ -116,44 +117,45 @@ def graded_example(**fields):
 
 
 def test_graded_examples_round_trip(tmp_path):
-    given = [graded_example(query_time=Moment.parse("2024-05-01"))]
-    write_graded(given, tmp_path / "graded.jsonl")
-    assert list(read_graded(tmp_path / "graded.jsonl")) == given
+    examples = [graded_example(query_time=Moment.parse("2024-05-01"))]
+    write_graded(examples, tmp_path / "graded.jsonl")
+    assert list(read_graded(tmp_path / "graded.jsonl")) == examples
 
 
 def test_lists_keep_the_relevance_threshold(tmp_path):
     write_lists([graded_example()], tmp_path / "lists.jsonl")
     assert list(read_lists(tmp_path / "lists.jsonl")) == [graded_example()]
     record = json.loads((tmp_path / "lists.jsonl").read_text())
-    with pytest.raises(InputError, match=r"lists\.jsonl:1: relevant_from: expected a number from 0 to 1"):
+    with pytest.raises(InputError, match=r"lists\.jsonl:1: relevant_from: "):
         list(read_lists(write(tmp_path / "lists.jsonl", {**record, "relevant_from": 2})))
 
 
 def test_lists_keep_missing_labels_and_pairs(tmp_path):
     path = tmp_path / "lists.jsonl"
-    given = graded_example(missing=(1.0, 0.5), pairs=((0, 1),))
-    write_lists([given, graded_example()], path)
-    assert list(read_lists(path)) == [given, graded_example()]
+    with_pairs = graded_example(missing=(1.0, 0.5), pairs=((0, 1),))
+    write_lists([with_pairs, graded_example()], path)
+    assert list(read_lists(path)) == [with_pairs, graded_example()]
     assert not {"missing", "pairs"} & set(json.loads(path.read_text().splitlines()[1]))
 
 
 @pytest.mark.parametrize(
-    ("fields", "where"),
+    ("fields", "field"),
     [
         ({"missing": 1}, "missing"),
-        ({"missing": [1, 2]}, "missing 1"),
+        ({"missing": [1, 2]}, "missing.1"),
         ({"pairs": {"0": 1}}, "pairs"),
-        ({"pairs": [[0, 1], [0, 2]]}, "pairs 1"),
-        ({"pairs": [[0]]}, "pairs 0"),
-        ({"pairs": [[True, 0]]}, "pairs 0"),
-        ({"pairs": ["01"]}, "pairs 0"),
+        ({"pairs": [[0, 1], [0, 2]]}, "pairs.1"),
+        ({"pairs": [[0]]}, "pairs.0"),
+        ({"pairs": [[True, 0]]}, "pairs.0"),
+        ({"pairs": ["01"]}, "pairs.0"),
     ],
 )
-def test_invalid_missing_labels_and_pairs_are_errors(tmp_path, fields, where):
+def test_invalid_missing_labels_and_pairs_are_errors(tmp_path, fields, field):
     candidates = [{"text": "a", "label": 1}, {"text": "b", "label": 0}]
     path = write(tmp_path / "lists.jsonl", {"query": "q", "candidates": candidates, **fields})
-    with pytest.raises(InputError, match=rf"lists\.jsonl:1: {where}: expected"):
+    with pytest.raises(InputError, match=r"lists\.jsonl:1") as caught:
         list(read_lists(path))
+    assert caught.value.field == field
 
 
 @pytest.mark.parametrize(

@@ -106,24 +106,25 @@ def test_hard_negatives_are_mined_on_request(lists):
 
 
 @pytest.mark.parametrize(
-    ("record", "message"),
+    ("record", "field"),
     [
-        ({"query": "", "candidates": [{"text": "a", "label": 1}]}, r"bad\.jsonl:2: query"),
-        ({"query": "q", "candidates": []}, r"bad\.jsonl:2: candidates"),
-        ({"query": "q", "candidates": [{"text": "a", "label": 2}]}, r"bad\.jsonl:2: candidate 0: label"),
-        ({"query": "q", "candidates": [{"text": "a", "label": "yes"}]}, r"bad\.jsonl:2: candidate 0: label"),
-        ({"query": "q", "candidates": ["a"]}, r"bad\.jsonl:2: candidate 0"),
+        ({"query": "", "candidates": [{"text": "a", "label": 1}]}, "query"),
+        ({"query": "q", "candidates": []}, "candidates"),
+        ({"query": "q", "candidates": [{"text": "a", "label": 2}]}, "candidates.0.label"),
+        ({"query": "q", "candidates": [{"text": "a", "label": "yes"}]}, "candidates.0.label"),
+        ({"query": "q", "candidates": ["a"]}, "candidates.0"),
         (
             {"query": "q", "candidates": [{"text": "a", "label": 1, "occurred_start": "soon"}]},
-            r"bad\.jsonl:2: candidate 0: occurred_start",
+            "candidates.0.occurred_start",
         ),
     ],
 )
-def test_errors_name_file_line_and_field(tmp_path, record, message):
+def test_errors_name_file_line_and_field(tmp_path, record, field):
     good = {"query": "q0", "candidates": [{"text": "a", "label": 1}]}
     path = write(tmp_path / "bad.jsonl", [good, record])
-    with pytest.raises(InputError, match=message):
+    with pytest.raises(InputError) as caught:
         list(read_examples(path))
+    assert (caught.value.field, caught.value.location) == (field, f"{path}:2")
 
 
 def test_label_conflicts_are_errors(tmp_path):

@@ -212,7 +212,8 @@ def _comparison_lines(summary: BenchmarkSummary) -> list[str]:
 
 def _top_k_lines(summary: BenchmarkSummary) -> list[str]:
     return [
-        f"{name}: top 5 vs. the first stage: {change.added} relevant memories added, {change.lost} lost, net {change.net:+d}"
+        f"{name}: top 5 vs. the first stage: {change.added} relevant memories added, {change.lost} lost, "
+        f"net {change.net:+d}"
         for name, system in summary.systems.items()
         if (change := system.top_k_change).added or change.lost
     ]

@@ -8,14 +8,13 @@ from __future__ import annotations
 import gzip
 import io
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from mnemorank._internal.jsonio import read_json_lines
 from mnemorank.data.examples import Candidate, Example, Triplet, normalize_query
-from mnemorank.data.json_records import read_json_records
+from mnemorank.data.records import Record, read_lines, read_records
 from mnemorank.errors import InputError
 from mnemorank.memory.memory import Memory
 from mnemorank.memory.moment import Moment
@@ -29,27 +28,27 @@ _DISTINCTIVE_KEYS = {"candidates": "lists", "positive": "triplets", "label": "gr
 
 def detect_format(path: Path) -> str:
     """Return `lists`, `triplets` or `graded`, by the keys of the first record."""
-    for where, record in read_json_lines(path):
-        name = _format_of_record(record)
+    for record in read_lines(path):
+        name = _format_of(record)
         if name is None:
-            raise InputError(
-                f"{where}: expected a list (candidates), a triplet (positive, negative) or a graded pair (label); "
-                f"the record has {', '.join(record) or 'no keys'}"
+            raise record.error(
+                "expected a list (candidates), a triplet (positive, negative) or a graded pair (label); "
+                f"the object has {', '.join(record.values) or 'no keys'}"
             )
         return name
-    raise InputError(f"{path}: contains no examples", code="empty")
+    raise InputError("contains no examples", code="empty", location=str(path))
 
 
 def is_own_format(path: Path) -> bool:
     """Return whether a file is in one of our formats, rather than that of a benchmark."""
     if not path.is_file():
         return False
-    _, first = next(iter(read_json_records(path)), ("", {}))
-    return _format_of_record(first) is not None
+    first = next(iter(read_records(path)), None)
+    return first is not None and _format_of(first) is not None
 
 
-def _format_of_record(record: Mapping[str, Any]) -> str | None:
-    return next((name for key, name in _DISTINCTIVE_KEYS.items() if key in record), None)
+def _format_of(record: Record) -> str | None:
+    return next((name for key, name in _DISTINCTIVE_KEYS.items() if key in record.values), None)
 
 
 def read_any_format(path: Path) -> Iterator[Example]:
@@ -59,21 +58,21 @@ def read_any_format(path: Path) -> Iterator[Example]:
 
 def read_lists(path: Path) -> Iterator[Example]:
     """Read the `lists` format: a query with its labeled candidates per line."""
-    for number, (where, record) in enumerate(read_json_lines(path)):
-        yield example_from_record(record, where, str(number))
+    for number, record in enumerate(read_lines(path)):
+        yield example_from_record(record, str(number))
 
 
 def read_triplets(path: Path) -> Iterator[Triplet]:
     """Read the `triplets` format as triplets. The group of a triplet is its `group` or `matter`."""
-    for where, record in read_json_lines(path):
+    for record in read_lines(path):
         sides = {}
         for side in ("positive", "negative"):
-            if not isinstance(record.get(side), (dict, str)):
-                raise InputError(f"{where}: {side}: expected a memory, got {record.get(side)!r:.60}")
-            sides[side] = Memory.of(record[side], path=side, location=where)
-        group = _group(record, "group" if "group" in record else "matter", where)
-        kind = optional_text(record, "kind", where)
-        yield Triplet(required_text(record, "query", where), **sides, group=group, kind=kind)
+            value = record.values.get(side)
+            if not isinstance(value, (dict, str)):
+                raise record.error(f"expected a memory, got {value!r:.60}", side)
+            sides[side] = Memory.of(value, path=side, location=record.location)
+        group = _group(record, "group" if "group" in record.values else "matter")
+        yield Triplet(record.text("query"), **sides, group=group, kind=record.optional_text("kind"))
 
 
 def read_triplet_examples(path: Path) -> Iterator[Example]:
@@ -90,12 +89,11 @@ def read_graded(path: Path) -> Iterator[Example]:
     Pairs with the same query but another `group` or `query_time` make another example.
     """
     candidates_by_query: dict[tuple[str, str, Moment | None], list[Candidate]] = {}
-    for where, record in read_json_lines(path):
-        query = required_text(record, "query", where)
-        item = {key: value for key, value in record.items() if key not in ("query", "query_time", "group")}
-        group = _group(record, "group", where) or normalize_query(query)
-        key = query, group, optional_moment(record, "query_time", where)
-        candidates_by_query.setdefault(key, []).append(_candidate(item, where))
+    shared_keys = ("query", "query_time", "group")
+    for record in read_lines(path):
+        query = record.text("query")
+        key = query, _group(record) or normalize_query(query), record.moment("query_time")
+        candidates_by_query.setdefault(key, []).append(_candidate(record, ignored=shared_keys))
     for number, ((query, group, time), candidates) in enumerate(candidates_by_query.items()):
         yield Example(
             str(number),
@@ -122,7 +120,7 @@ def open_for_writing(path: Path) -> Iterator[IO[str]]:
     The gzip header has no name and no time, so that the same text gives the same bytes.
     """
     if path.suffix == ".zst":
-        raise InputError(f"{path}: writing .zst is not supported; use .gz or no compression")
+        raise InputError("writing .zst is not supported; use .gz or no compression", location=str(path))
     with path.open("wb") as raw:
         binary = gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0) if path.suffix == ".gz" else raw
         # Lone surrogates have no UTF-8 encoding; their escape is valid JSON.
@@ -147,26 +145,23 @@ def write_graded(examples: Iterable[Example], path: Path) -> None:
                 stream.write(json.dumps({**shared, **candidate}, ensure_ascii=False) + "\n")
 
 
-def example_from_record(record: Mapping[str, Any], where: str, default_id: str) -> Example:
-    """Read one record of the `lists` format.
-
-    :param where: how error messages refer to the record, such as `file:line`.
-    """
-    candidates = record.get("candidates")
-    if not isinstance(candidates, list) or not candidates:
-        raise InputError(f"{where}: candidates: expected a list with at least one candidate")
+def example_from_record(record: Record, default_id: str) -> Example:
+    """Read one object of the `lists` format."""
+    candidates = record.objects("candidates")
+    if not candidates:
+        raise record.error("expected at least one candidate", "candidates", code="empty")
     return Example(
-        id=str(record.get("id", default_id)),
-        query=required_text(record, "query", where),
-        candidates=tuple(_candidate(item, f"{where}: candidate {i}") for i, item in enumerate(candidates)),
-        query_time=optional_moment(record, "query_time", where),
-        group=_group(record, "group", where),
-        source=record.get("source"),
-        kind=optional_text(record, "kind", where),
-        answerable=record.get("answerable", True) is not False,
-        missing=_missing(record, where),
-        relevant_from=_number(record, "relevant_from", 0.0, 1.0, where),
-        pairs=_pairs(record, len(candidates), where),
+        id=str(record.values.get("id", default_id)),
+        query=record.text("query"),
+        candidates=tuple(_candidate(candidate) for candidate in candidates),
+        query_time=record.moment("query_time"),
+        group=_group(record),
+        source=record.values.get("source"),
+        kind=record.optional_text("kind"),
+        answerable=record.values.get("answerable", True) is not False,
+        missing=_missing(record),
+        relevant_from=record.number("relevant_from", 0.0, 1.0),
+        pairs=_pairs(record, len(candidates)),
     )
 
 
@@ -193,79 +188,42 @@ def _candidate_record(candidate: Candidate) -> dict[str, Any]:
     return record if candidate.weight == 1.0 else {**record, "weight": candidate.weight}
 
 
-def required_text(record: Mapping[str, Any], key: str, where: str) -> str:
-    """Return a string that must not be empty."""
-    value = record.get(key)
-    if not isinstance(value, str) or not value.strip():
-        raise InputError(f"{where}: {key}: expected a string that is not empty, got {value!r:.60}")
-    return value
+def _candidate(record: Record, ignored: Collection[str] = ()) -> Candidate:
+    """Read a memory with its `label` and `weight`.
+
+    :param ignored: keys that do not belong to the memory.
+    """
+    fields = {key: value for key, value in record.values.items() if key not in ("label", "weight", *ignored)}
+    memory = Memory.of(fields, path=record.path, location=record.location)
+    return Candidate(
+        memory, _label(record.values.get("label"), record, "label"), record.number("weight", 1, MAX_WEIGHT)
+    )
 
 
-def optional_text(record: Mapping[str, Any], key: str, where: str) -> str | None:
-    """Return a string, or None if the key is missing or null."""
-    value = record.get(key)
-    if value is not None and not isinstance(value, str):
-        raise InputError(f"{where}: {key}: expected a string or null, got {value!r:.60}")
-    return value
-
-
-def optional_moment(record: Mapping[str, Any], key: str, where: str) -> Moment | None:
-    """Return a date or time, or None if the key is missing or empty."""
-    value = record.get(key)
-    if not value:
-        return None
-    try:
-        return Moment.parse(value)
-    except InputError as error:
-        raise InputError(error.message, field=key, location=where) from None
-
-
-def _candidate(item: object, where: str) -> Candidate:
-    if not isinstance(item, dict):
-        raise InputError(f"{where}: expected an object, got {type(item).__name__}")
-    fields = {key: value for key, value in item.items() if key not in ("label", "weight")}
-    weight = _number(item, "weight", 1.0, MAX_WEIGHT, where)
-    return Candidate(Memory.of(fields, location=where), _label(item.get("label"), f"{where}: label"), weight)
-
-
-def _label(value: object, where: str) -> float:
+def _label(value: object, record: Record, key: str) -> float:
     if not isinstance(value, (int, float)) or not 0 <= value <= 1:
-        raise InputError(f"{where}: expected a number from 0 to 1, got {value!r:.60}")
+        raise record.error(f"expected a number from 0 to 1, got {value!r:.60}", key)
     return float(value)
 
 
-def _number(record: Mapping[str, Any], key: str, default: float, high: float, where: str) -> float:
-    value = record.get(key, default)
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= high:
-        raise InputError(f"{where}: {key}: expected a number from 0 to {high:g}, got {value!r:.60}")
-    return float(value)
-
-
-def _group(record: Mapping[str, Any], key: str, where: str) -> str | None:
+def _group(record: Record, key: str = "group") -> str | None:
     """Return a group, which is a name or a number; None if there is none."""
-    value = record.get(key)
+    value = record.values.get(key)
     if isinstance(value, bool) or not isinstance(value, (str, int, float, type(None))):
-        raise InputError(f"{where}: {key}: expected a string or a number, got {value!r:.60}")
+        raise record.error(f"expected a string or a number, got {value!r:.60}", key)
     return None if value is None or value == "" else str(value)
 
 
-def _missing(record: Mapping[str, Any], where: str) -> tuple[float, ...]:
-    return tuple(_label(label, f"{where}: missing {i}") for i, label in enumerate(_list(record, "missing", where)))
+def _missing(record: Record) -> tuple[float, ...]:
+    labels = record.optional_list("missing")
+    return tuple(_label(label, record, f"missing.{i}") for i, label in enumerate(labels))
 
 
-def _pairs(record: Mapping[str, Any], candidates: int, where: str) -> tuple[tuple[int, int], ...]:
+def _pairs(record: Record, candidates: int) -> tuple[tuple[int, int], ...]:
     pairs = []
-    for i, pair in enumerate(_list(record, "pairs", where)):
+    for i, pair in enumerate(record.optional_list("pairs")):
         is_pair = isinstance(pair, list) and len(pair) == 2 and all(type(position) is int for position in pair)
         if not is_pair or not all(0 <= position < candidates for position in pair):
-            expected = f"two positions from 0 to {candidates - 1}"
-            raise InputError(f"{where}: pairs {i}: expected {expected}, got {pair!r:.60}")
+            raise record.error(f"expected two positions from 0 to {candidates - 1}, got {pair!r:.60}", f"pairs.{i}")
         pairs.append((pair[0], pair[1]))
     return tuple(pairs)
-
-
-def _list(record: Mapping[str, Any], key: str, where: str) -> list[Any]:
-    value = record.get(key)
-    if value is not None and not isinstance(value, list):
-        raise InputError(f"{where}: {key}: expected a list, got {value!r:.60}")
-    return value or []

@@ -38,10 +38,11 @@ def check_label_conflicts(
             for label, other in (low, high):
                 if abs(label - candidate.label) >= 1:
                     raise InputError(
-                        f"{where}: label {candidate.label:g} conflicts with label {label:g} in {other}: query "
+                        f"label {candidate.label:g} conflicts with label {label:g} in {other}: query "
                         f"{example.query!r:.60}, memory {candidate.memory.text!r:.60}; fix the data, or set "
                         'label_conflicts = "drop" for the source',
                         code="label_conflict",
+                        location=where,
                     )
             extremes[pair] = min(low, current, key=_label), max(high, current, key=_label)
         yield example

@@ -115,10 +115,10 @@ def select_split(examples: list[Example], source: Source) -> list[Example]:
     selected = [e for e in examples if is_held_out(e.split_key, source.dev_share) == wants_dev]
     if not selected:
         raise InputError(
-            f"{source.path}: the {source.split} split is empty; the file has too few groups for dev_share = "
-            f"{source.dev_share}",
+            f"the {source.split} split is empty; the file has too few groups for dev_share = {source.dev_share}",
             field="split",
             code="empty",
+            location=str(source.path),
         )
     return selected
 
@@ -141,7 +141,7 @@ def read_examples(path: Path, format: str = "auto", label_conflicts: str = "erro
         is_empty = False
         yield example
     if is_empty:
-        raise InputError(f"{path}: contains no examples", code="empty")
+        raise InputError("contains no examples", code="empty", location=str(path))
 
 
 def _sample(examples: list[Example], source: Source, seed: int) -> list[Example]:

@@ -35,7 +35,7 @@ class GradeCache:
             content = self._read(path) if path.exists() else ""
             self._stream = path.open("a", encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            raise InputError(f"{path}: could not be opened as a grade cache: {error}") from None
+            raise InputError(f"could not be opened as a grade cache: {error}", location=str(path)) from None
         if content and not content.endswith("\n"):
             self._stream.write("\n")
 
@@ -64,5 +64,5 @@ class GradeCache:
             except (ValueError, KeyError, TypeError):
                 is_cut_off = number == len(lines) or line.startswith('{"key"')
                 if not is_cut_off:
-                    raise InputError(f"{path}:{number}: not a line of a grade cache") from None
+                    raise InputError("not a line of a grade cache", location=f"{path}:{number}") from None
         return content

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from mnemorank._internal.jsonio import open_text, read_json_lines
+from mnemorank._internal.jsonio import open_text
 from mnemorank.data.benchmarks.loader import Loader, loaders
 from mnemorank.data.examples import Candidate, Example
-from mnemorank.data.formats import required_text
+from mnemorank.data.records import Record, read_lines
 from mnemorank.data.retrieval import StemmedBM25
 from mnemorank.errors import InputError
 from mnemorank.memory.memory import Memory
@@ -21,7 +21,9 @@ Run = dict[str, dict[str, float]]
 def files(folder: Path) -> list[Path]:
     """Return the files of the folder that are read."""
     if not folder.is_dir():
-        raise InputError(f"{folder}: expected a BEIR folder with corpus.jsonl, queries.jsonl and qrels/test.tsv")
+        raise InputError(
+            "expected a BEIR folder with corpus.jsonl, queries.jsonl and qrels/test.tsv", location=str(folder)
+        )
     run = _find_optional(folder, "run.tsv", "run.trec", "run.txt")
     return [
         _find(folder, "corpus.jsonl"),
@@ -39,16 +41,11 @@ def read(folder: Path) -> Iterator[Example]:
     """
     corpus_path, queries_path, qrels_path, *run_path = files(folder)
     qrels, max_grade = _read_qrels(qrels_path)
-    corpus = {
-        required_text(record, "_id", where): _memory(record, where) for where, record in read_json_lines(corpus_path)
-    }
-    queries = {
-        required_text(record, "_id", where): required_text(record, "text", where)
-        for where, record in read_json_lines(queries_path)
-    }
+    corpus = {record.text("_id"): _memory(record) for record in read_lines(corpus_path)}
+    queries = {record.text("_id"): record.text("text") for record in read_lines(queries_path)}
     judged_queries = {name: query for name, query in queries.items() if name in qrels}
     if not judged_queries:
-        raise InputError(f"{qrels_path}: no judgments for the queries of {queries_path}")
+        raise InputError(f"has no judgments of the queries in {queries_path}", location=str(qrels_path))
     run = _read_run(run_path[0]) if run_path else _bm25_run(judged_queries, corpus)
     for name, query in judged_queries.items():
         labels = {document: label / max_grade for document, label in qrels[name].items()}
@@ -67,11 +64,9 @@ def read(folder: Path) -> Iterator[Example]:
         )
 
 
-def _memory(record: Mapping[str, object], where: str) -> Memory:
-    title, text = record.get("title") or "", record.get("text")
-    if not isinstance(text, str) or not isinstance(title, str):
-        raise InputError(f"{where}: text: expected a string, got {text!r:.60}")
-    return Memory(f"{title}: {text}" if title else text, id=str(record["_id"]))
+def _memory(record: Record) -> Memory:
+    title, text = record.optional_text("title"), record.get("text", str)
+    return Memory(f"{title}: {text}" if title else text, id=record.text("_id"))
 
 
 def _read_qrels(path: Path) -> tuple[Qrels, float]:
@@ -79,14 +74,14 @@ def _read_qrels(path: Path) -> tuple[Qrels, float]:
     qrels: Qrels = {}
     for where, parts in _columns(path):
         if len(parts) not in (3, 4):
-            raise InputError(f"{where}: expected query-id, corpus-id and score, got {len(parts)} columns")
+            raise InputError(f"expected query-id, corpus-id and score, got {len(parts)} columns", location=where)
         query, document, score = parts[0], parts[-2], parts[-1]
         if score.lower() in ("score", "label") or query == document:
             continue
         qrels.setdefault(query, {})[document] = max(_number(score, where), 0.0)
     max_grade = max((label for judged in qrels.values() for label in judged.values()), default=0.0)
     if max_grade <= 0:
-        raise InputError(f"{path}: no document is judged relevant")
+        raise InputError("no document is judged relevant", code="empty", location=str(path))
     return {query: judged for query, judged in qrels.items() if any(judged.values())}, max_grade
 
 
@@ -95,7 +90,9 @@ def _read_run(path: Path) -> Run:
     run: Run = {}
     for where, parts in _columns(path):
         if len(parts) not in (3, 6):
-            raise InputError(f"{where}: expected TREC's 6 columns or query, document, score; got {len(parts)} columns")
+            raise InputError(
+                f"expected 6 columns (TREC) or 3 (query, document, score), got {len(parts)}", location=where
+            )
         query, document, score = (parts[0], parts[2], parts[4]) if len(parts) == 6 else parts
         if score.lower() == "score":
             continue
@@ -115,7 +112,7 @@ def _number(text: str, where: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise InputError(f"{where}: score: expected a number, got {text.strip()!r:.60}") from None
+        raise InputError(f"expected a number, got {text.strip()!r:.60}", field="score", location=where) from None
 
 
 def _bm25_run(queries: Mapping[str, str], corpus: Mapping[str, Memory]) -> Run:
@@ -130,7 +127,7 @@ def _bm25_run(queries: Mapping[str, str], corpus: Mapping[str, Memory]) -> Run:
 def _find(folder: Path, *names: str) -> Path:
     path = _find_optional(folder, *names)
     if path is None:
-        raise InputError(f"{folder}: {' or '.join(names)} (plain, .gz or .zst) is missing")
+        raise InputError(f"{' or '.join(names)} (plain, .gz or .zst) is missing", location=str(folder))
     return path
 
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-from mnemorank.data.benchmarks.loader import Loader, get_field, get_objects, loaders
+from mnemorank.data.benchmarks.loader import Loader, loaders
 from mnemorank.data.examples import Candidate, Example
-from mnemorank.data.formats import optional_moment, optional_text, required_text
-from mnemorank.data.json_records import read_json_records
+from mnemorank.data.records import Record, read_records
 from mnemorank.errors import InputError
 from mnemorank.memory.memory import Memory
 
@@ -34,35 +32,35 @@ def read(path: Path) -> Iterator[Example]:
     left out, since either label would be arguable. The pairs of an example are its relevant with its outdated memories.
     """
     for file in files(path):
-        for where, store in read_json_records(file):
-            yield from _read_store(store, where)
+        for store in read_records(file):
+            yield from _read_store(store)
 
 
-def _read_store(store: dict[str, Any], where: str) -> Iterator[Example]:
-    author = optional_text(store, "author", where)
-    name = required_text(store, "store", where)
+def _read_store(store: Record) -> Iterator[Example]:
+    author = store.optional_text("author")
+    name = store.text("store")
     group = f"{author}/{name}" if author else name
-    memories = _memories(store, where)
-    for number, question in enumerate(get_objects(store, "questions", where)):
-        yield _read_question(question, f"{where}: questions.{number}", f"{group}:{number}", group, memories)
+    memories = _memories(store)
+    for number, question in enumerate(store.objects("questions")):
+        yield _read_question(question, f"{group}:{number}", group, memories)
 
 
-def _read_question(question: dict[str, Any], where: str, id: str, group: str, memories: dict[str, Memory]) -> Example:
-    kind = required_text(question, "kind", where)
-    relevant, outdated, partly = (_ids(question, key, memories, where) for key in ("relevant", "outdated", "partly"))
+def _read_question(question: Record, id: str, group: str, memories: dict[str, Memory]) -> Example:
+    kind = question.text("kind")
+    relevant, outdated, partly = (_ids(question, key, memories) for key in ("relevant", "outdated", "partly"))
     conflicts = relevant & (outdated | partly)
     if conflicts:
-        raise InputError(f"{min(conflicts)!r} is also outdated or partly relevant", field="relevant", location=where)
+        raise question.error(f"{min(conflicts)!r} is also outdated or partly relevant", "relevant")
     if bool(relevant) == (kind == UNANSWERABLE):
         expected = "no ids" if kind == UNANSWERABLE else "at least one id"
-        raise InputError(f"expected {expected} for a question of kind {kind!r}", field="relevant", location=where)
+        raise question.error(f"expected {expected} for a question of kind {kind!r}", "relevant")
     candidate_ids = [memory_id for memory_id in memories if memory_id not in partly]
     position = {memory_id: i for i, memory_id in enumerate(candidate_ids)}
     return Example(
         id=id,
-        query=required_text(question, "query", where),
+        query=question.text("query"),
         candidates=tuple(Candidate(memories[memory_id], float(memory_id in relevant)) for memory_id in candidate_ids),
-        query_time=optional_moment(question, "now", where),
+        query_time=question.moment("now"),
         group=group,
         source="everyday",
         kind=kind,
@@ -75,22 +73,21 @@ def _read_question(question: dict[str, Any], where: str, id: str, group: str, me
     )
 
 
-def _memories(store: dict[str, Any], where: str) -> dict[str, Memory]:
+def _memories(store: Record) -> dict[str, Memory]:
     memories: dict[str, Memory] = {}
-    for index, record in enumerate(get_objects(store, "memories", where)):
-        path = f"memories.{index}"
-        memory_id = required_text(record, "id", f"{where}: {path}")
+    for record in store.objects("memories"):
+        memory_id = record.text("id")
         if memory_id in memories:
-            raise InputError(f"{memory_id!r} is used twice", field=f"{path}.id", location=where)
-        memories[memory_id] = Memory.of(record, path=path, location=where)
+            raise record.error(f"{memory_id!r} is used twice", "id")
+        memories[memory_id] = Memory.of(record.values, path=record.path, location=record.location)
     return memories
 
 
-def _ids(question: dict[str, Any], key: str, memories: dict[str, Memory], where: str) -> set[str]:
-    ids = get_field(question, key, list, where) if key in question else []
+def _ids(question: Record, key: str, memories: dict[str, Memory]) -> set[str]:
+    ids = question.optional_list(key)
     for memory_id in ids:
         if not isinstance(memory_id, str) or memory_id not in memories:
-            raise InputError(f"{memory_id!r:.60} is not the id of a memory", field=key, location=where)
+            raise question.error(f"{memory_id!r:.60} is not the id of a memory", key)
     return set(ids)
 
 

@@ -1,18 +1,14 @@
-"""The type of a benchmark loader, the table of all loaders, and checked access to fields of records."""
+"""The type of a benchmark loader and the table of all loaders."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
 
 from mnemorank._internal.plugins import PluginTable
 from mnemorank.data.examples import Candidate, Example
-from mnemorank.errors import InputError
 from mnemorank.memory.memory import Memory
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,31 +29,6 @@ class Loader:
 
 
 loaders: PluginTable[Loader] = PluginTable("task")
-
-
-def get_field(record: Mapping[str, Any], key: str, kind: type[T], where: str) -> T:
-    """Return the value of a field and check its type.
-
-    :param where: how error messages refer to the record, such as `file:line`.
-    """
-    if key not in record:
-        raise InputError(f"{where}: {key}: is missing; the record has {', '.join(record) or 'no keys'}")
-    value = record[key]
-    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        raise InputError(f"{where}: {key}: expected {_TYPE_NAMES.get(kind, kind.__name__)}, got {value!r:.60}")
-    return value
-
-
-_TYPE_NAMES: Mapping[type, str] = {str: "a string", list: "a list", dict: "an object", int: "a whole number"}
-
-
-def get_objects(record: Mapping[str, Any], key: str, where: str) -> list[dict[str, Any]]:
-    """Return a field that is a list of objects."""
-    values = get_field(record, key, list, where)
-    for index, value in enumerate(values):
-        if not isinstance(value, dict):
-            raise InputError(f"{where}: {key} {index}: expected an object, got {value!r:.60}")
-    return values
 
 
 def label_candidates(memories: Sequence[Memory], relevant: Iterable[bool]) -> tuple[Candidate, ...]:

@@ -6,12 +6,10 @@ import re
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
-from mnemorank.data.benchmarks.loader import Loader, get_field, get_objects, label_candidates, loaders
+from mnemorank.data.benchmarks.loader import Loader, label_candidates, loaders
 from mnemorank.data.examples import Example
-from mnemorank.data.formats import required_text
-from mnemorank.data.json_records import read_json_records
+from mnemorank.data.records import Record, read_records
 from mnemorank.errors import InputError
 from mnemorank.memory.memory import Memory
 from mnemorank.memory.moment import Moment
@@ -23,18 +21,17 @@ _EVIDENCE = re.compile(r"D0*(\d+):0*(\d+)")
 
 def read(path: Path) -> Iterator[Example]:
     """Yield the questions of all conversations. Adversarial ones, about things never said, are unanswerable."""
-    for where, record in read_json_records(path):
-        conversation = str(record.get("sample_id", where))
-        memories = _turns(get_field(record, "conversation", dict, where), where)
+    for record in read_records(path):
+        conversation = str(record.values.get("sample_id", record.location))
+        memories = _turns(record.object("conversation"))
         names = [_turn_name(memory.id or "") for memory in memories]
-        for number, question in enumerate(get_objects(record, "qa", where)):
-            here = f"{where}: qa {number}"
-            category = get_field(question, "category", int, here)
+        for number, question in enumerate(record.objects("qa")):
+            category = question.get("category", int)
             answerable = CATEGORIES.get(category) != "adversarial"
-            evidence = _evidence(question, here)
+            evidence = _evidence(question)
             yield Example(
                 id=f"{conversation}:{number}",
-                query=required_text(question, "question", here),
+                query=question.text("question"),
                 candidates=label_candidates(memories, (answerable and name in evidence for name in names)),
                 group=conversation,
                 source="locomo",
@@ -44,30 +41,33 @@ def read(path: Path) -> Iterator[Example]:
             )
 
 
-def _turns(conversation: dict[str, Any], where: str) -> list[Memory]:
+def _turns(conversation: Record) -> list[Memory]:
     memories = []
-    for key in sorted(filter(_SESSION.fullmatch, conversation), key=lambda key: int(key.split("_")[1])):
-        turns = get_objects(conversation, key, f"{where}: conversation")
+    for key in sorted(filter(_SESSION.fullmatch, conversation.values), key=lambda key: int(key.split("_")[1])):
+        turns = conversation.objects(key)
         if not turns:
             continue
-        date = _moment(conversation.get(f"{key}_date_time"), f"{where}: conversation: {key}_date_time")
-        memories += [_turn(turn, date, f"{where}: conversation: {key} {i}") for i, turn in enumerate(turns)]
+        date_key = f"{key}_date_time"
+        date = conversation.moment(date_key, _parse_date)
+        if date is None:
+            raise conversation.error("is missing", date_key)
+        memories += [_turn(turn, date) for turn in turns]
     if not memories:
-        raise InputError(f"{where}: conversation: expected session_1, session_2, … with turns, found none")
+        raise conversation.error("expected session_1, session_2, … with turns, found none", code="empty")
     return memories
 
 
-def _turn(turn: dict[str, Any], date: Moment, where: str) -> Memory:
+def _turn(turn: Record, date: Moment) -> Memory:
     """Format a turn as `speaker: words [photo: caption]`. Questions name the speakers, so the text must too."""
-    speaker = required_text(turn, "speaker", where)
-    caption = turn.get("blip_caption")
-    text = f"{speaker}: {get_field(turn, 'text', str, where)}" + (f" [photo: {caption}]" if caption else "")
-    return Memory(text, id=required_text(turn, "dia_id", where), mentioned_at=date)
+    speaker = turn.text("speaker")
+    caption = turn.values.get("blip_caption")
+    text = f"{speaker}: {turn.get('text', str)}" + (f" [photo: {caption}]" if caption else "")
+    return Memory(text, id=turn.text("dia_id"), mentioned_at=date)
 
 
-def _evidence(question: dict[str, Any], where: str) -> set[str]:
+def _evidence(question: Record) -> set[str]:
     """Return the turns named as evidence. Some entries name several (`D8:6; D9:17`), a few are malformed."""
-    entries = get_field(question, "evidence", list, where)
+    entries = question.get("evidence", list)
     matches = (match for entry in entries if isinstance(entry, str) for match in _EVIDENCE.finditer(entry))
     return {_turn_name(match[0]) for match in matches}
 
@@ -77,12 +77,12 @@ def _turn_name(text: str) -> str:
     return _EVIDENCE.sub(r"D\1:\2", text)
 
 
-def _moment(value: object, where: str) -> Moment:
+def _parse_date(value: object) -> Moment:
     """Parse LoCoMo's dates, such as `1:56 pm on 8 May, 2023`."""
     try:
         moment = datetime.strptime(str(value), "%I:%M %p on %d %B, %Y")
     except ValueError:
-        raise InputError(f"{where}: expected a date such as '1:56 pm on 8 May, 2023', got {value!r:.60}") from None
+        raise InputError(f"expected a date such as '1:56 pm on 8 May, 2023', got {value!r:.60}") from None
     return Moment.parse(moment)
 
 

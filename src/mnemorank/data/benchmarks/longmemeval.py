@@ -5,12 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
-from mnemorank.data.benchmarks.loader import Loader, get_field, label_candidates, loaders
+from mnemorank.data.benchmarks.loader import Loader, label_candidates, loaders
 from mnemorank.data.examples import Candidate, Example
-from mnemorank.data.formats import required_text
-from mnemorank.data.json_records import read_json_records
+from mnemorank.data.records import Record, read_records
 from mnemorank.errors import InputError
 from mnemorank.memory.memory import Memory
 from mnemorank.memory.moment import Moment
@@ -36,56 +34,58 @@ def read_turns(path: Path) -> Iterator[Example]:
 class ChatSession:
     """A session of a haystack, with its date."""
 
-    def __init__(self, name: str, date: Moment, turns: list[dict[str, Any]], where: str) -> None:
+    def __init__(self, name: str, date: Moment, turns: Sequence[Record]) -> None:
         self.name, self.date = name, date
         self.turns = [
-            (_text(turn, "role", where), _text(turn, "content", where), turn.get("has_answer") is True)
-            for turn in turns
+            (_text(turn, "role"), _text(turn, "content"), turn.values.get("has_answer") is True) for turn in turns
         ]
 
 
 def _read(path: Path, split: Splitter) -> Iterator[Example]:
-    for where, record in read_json_records(path):
-        name = required_text(record, "question_id", where)
+    for record in read_records(path):
+        name = record.text("question_id")
         answerable = not name.endswith("_abs")
-        answers = {str(answer) for answer in get_field(record, "answer_session_ids", list, where)}
-        candidates, missing = split(_haystack(record, where), answers, answerable)
-        date = record.get("question_date")
+        answers = {str(answer) for answer in record.get("answer_session_ids", list)}
+        candidates, missing = split(_haystack(record), answers, answerable)
         yield Example(
             id=name,
-            query=required_text(record, "question", where),
+            query=record.text("question"),
             candidates=candidates,
-            query_time=_moment(date, f"{where}: question_date") if date else None,
+            query_time=record.moment("question_date", _parse_date),
             group=name.removesuffix("_abs"),
             source="longmemeval",
-            kind=str(record.get("question_type")) + ("" if answerable else " (unanswerable)"),
+            kind=str(record.values.get("question_type")) + ("" if answerable else " (unanswerable)"),
             answerable=answerable,
             missing=missing,
         )
 
 
-def _haystack(record: dict[str, Any], where: str) -> list[ChatSession]:
+def _haystack(record: Record) -> list[ChatSession]:
     names, dates, sessions = (
-        get_field(record, key, list, where) for key in ("haystack_session_ids", "haystack_dates", "haystack_sessions")
+        record.get(key, list) for key in ("haystack_session_ids", "haystack_dates", "haystack_sessions")
     )
     if not len(names) == len(dates) == len(sessions):
-        raise InputError(
-            f"{where}: haystack_sessions: got {len(sessions)} sessions, but {len(dates)} dates and {len(names)} ids"
-        )
+        message = f"got {len(sessions)} sessions, but {len(dates)} dates and {len(names)} ids"
+        raise record.error(message, "haystack_sessions")
     if not sessions:
-        raise InputError(f"{where}: haystack_sessions: is empty")
+        raise record.error("is empty", "haystack_sessions", code="empty")
     result = []
     for index, (name, date, turns) in enumerate(zip(names, dates, sessions, strict=True)):
-        here = f"{where}: haystack_sessions {index}"
         if not isinstance(turns, list) or not all(isinstance(turn, dict) for turn in turns):
-            raise InputError(f"{here}: expected a list of turns, got {turns!r:.60}")
-        result.append(ChatSession(str(name), _moment(date, f"{where}: haystack_dates {index}"), turns, here))
+            raise record.error(f"expected a list of turns, got {turns!r:.60}", f"haystack_sessions.{index}")
+        try:
+            parsed_date = _parse_date(date)
+        except InputError as error:
+            raise record.error(error.message, f"haystack_dates.{index}") from None
+        path = record.field(f"haystack_sessions.{index}")
+        turn_records = [Record(turn, record.location, f"{path}.{i}") for i, turn in enumerate(turns)]
+        result.append(ChatSession(str(name), parsed_date, turn_records))
     return result
 
 
-def _text(record: dict[str, Any], key: str, where: str) -> str:
+def _text(record: Record, key: str) -> str:
     """Return a string that may be empty, as that of a few published turns is."""
-    return get_field(record, key, str, where).strip()
+    return record.get(key, str).strip()
 
 
 def _sessions(haystack: Sequence[ChatSession], answers: set[str], answerable: bool) -> Pool:
@@ -117,16 +117,13 @@ def _turns(haystack: Sequence[ChatSession], answers: set[str], answerable: bool)
     return label_candidates(memories, relevant), ()
 
 
-def _moment(value: object, where: str) -> Moment:
+def _parse_date(value: object) -> Moment:
     """Parse LongMemEval's dates, such as `2023/05/20 (Sat) 02:21`, or ISO 8601."""
     match = _DATE.fullmatch(value.strip()) if isinstance(value, str) else None
-    try:
-        if match is None:
-            return Moment.parse(value)
-        year, month, day, clock = match.groups()
-        return Moment.parse(f"{year}-{month}-{day}" + (f"T{clock:0>5}" if clock else ""))
-    except InputError as error:
-        raise InputError(f"{where}: {error}") from None
+    if match is None:
+        return Moment.parse(value)
+    year, month, day, clock = match.groups()
+    return Moment.parse(f"{year}-{month}-{day}" + (f"T{clock:0>5}" if clock else ""))
 
 
 loaders.add(Loader("longmemeval", "LongMemEval, sessions as candidates", read_sessions))

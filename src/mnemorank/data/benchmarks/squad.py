@@ -6,12 +6,11 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from mnemorank._internal.jsonio import read_json
-from mnemorank.data.benchmarks.loader import Loader, get_field, get_objects, label_candidates, loaders
+from mnemorank.data.benchmarks.loader import Loader, label_candidates, loaders
 from mnemorank.data.examples import Example
-from mnemorank.data.formats import required_text
+from mnemorank.data.records import Record
 from mnemorank.errors import InputError
 from mnemorank.memory.memory import Memory
 
@@ -37,27 +36,24 @@ def read(path: Path) -> Iterator[Example]:
     """Yield questions; text that overlaps an answer is relevant. `is_impossible` marks unanswerable questions."""
     content = read_json(path)
     if not isinstance(content, dict):
-        raise InputError(f"{path}: expected an object with `data`, got {type(content).__name__}")
-    for number, document in enumerate(get_objects(content, "data", str(path))):
-        yield from _questions(document, f"{path}: data {number}")
+        raise InputError(f"expected an object with `data`, got {type(content).__name__}", location=str(path))
+    for document in Record(content, str(path)).objects("data"):
+        yield from _questions(document)
 
 
-def _questions(document: dict[str, Any], where: str) -> Iterator[Example]:
-    paragraphs = get_objects(document, "paragraphs", where)
-    title = str(document.get("title", where))
+def _questions(document: Record) -> Iterator[Example]:
+    paragraphs = document.objects("paragraphs")
+    title = str(document.values.get("title", f"{document.location}: {document.path}"))
     clauses = [
-        clause
-        for index, paragraph in enumerate(paragraphs)
-        for clause in _clauses(index, required_text(paragraph, "context", f"{where}: paragraphs {index}"))
+        clause for index, paragraph in enumerate(paragraphs) for clause in _clauses(index, paragraph.text("context"))
     ]
     memories = [Memory(clause.text, id=f"{clause.paragraph}:{clause.start}") for clause in clauses]
     for index, paragraph in enumerate(paragraphs):
-        for number, question in enumerate(get_objects(paragraph, "qas", f"{where}: paragraphs {index}")):
-            here = f"{where}: paragraphs {index}: qas {number}"
-            answers = [] if question.get("is_impossible") is True else _answers(question, here)
+        for question in paragraph.objects("qas"):
+            answers = [] if question.values.get("is_impossible") is True else _answers(question)
             yield Example(
-                id=str(question.get("id", here)),
-                query=required_text(question, "question", here),
+                id=str(question.values.get("id", f"{question.location}: {question.path}")),
+                query=question.text("question"),
                 candidates=label_candidates(
                     memories, (any(c.overlaps(index, start, length) for start, length in answers) for c in clauses)
                 ),
@@ -67,10 +63,10 @@ def _questions(document: dict[str, Any], where: str) -> Iterator[Example]:
             )
 
 
-def _answers(question: dict[str, Any], where: str) -> list[tuple[int, int]]:
+def _answers(question: Record) -> list[tuple[int, int]]:
     return [
-        (get_field(answer, "answer_start", int, where), max(len(get_field(answer, "text", str, where)), 1))
-        for answer in get_objects(question, "answers", where)
+        (answer.get("answer_start", int), max(len(answer.get("text", str)), 1))
+        for answer in question.objects("answers")
     ]
 
 

@@ -13,6 +13,7 @@ from sqlalchemy import Connection, delete, func, literal, or_, select
 
 from mnemorank.data.examples import Example
 from mnemorank.data.formats import example_from_record, example_to_record
+from mnemorank.data.records import Record
 from mnemorank.learning.events import SEPARATOR, memory_identity
 from mnemorank.learning.mining.labels import EASY
 from mnemorank.learning.mining.miner import MinedExample
@@ -181,7 +182,7 @@ def _load(connection: Connection, split: str | None) -> list[MinedExample]:
         by_example.setdefault(row.example_id, set()).add((row.kind, row.source))
     return [
         MinedExample(
-            example_from_record(json.loads(row.record), f"example {row.id}", row.id),
+            example_from_record(Record(json.loads(row.record), f"example {row.id}"), row.id),
             row.tenant,
             row.split,
             json.loads(row.provenance),
