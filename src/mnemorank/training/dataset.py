@@ -148,7 +148,7 @@ def check_conflicts(examples: Iterable[Example], format_name: str) -> None:
         for _ in check_label_conflicts(examples, _formatted_pair(format_name), _describe):
             pass
     except InputError as error:
-        raise InputError(error.message, field="data", code=error.code) from None
+        raise InputError(error.message, field="data", code=error.code, location=error.location) from None
 
 
 def _formatted_pair(format_name: str) -> PairKey:
