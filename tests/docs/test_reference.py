@@ -89,10 +89,16 @@ def test_plugins(module: str, table: str, page: str):
 
 
 def test_server_settings():
-    settings = import_module("mnemorank.server.settings").Settings
-    names = getattr(settings, "model_fields", None) or [field.name for field in fields(settings)]
+    assert not _missing(import_module("mnemorank.server").ServerSettings.model_fields, "guides/serving.md")
 
-    assert not _missing(names, "guides/serving.md")
+
+def test_metrics():
+    metrics = import_module("mnemorank.server").create_app().state.metrics
+    families = {
+        f"{family.name}_total" if family.type == "counter" else family.name for family in metrics.registry.collect()
+    }
+
+    assert not _missing(families, "reference/http.md")
 
 
 def test_http_routes():
