@@ -1,4 +1,4 @@
-"""The failover chain: real models, a real server, killed and brought back."""
+"""Failover between real models, some of them behind a real server that fails."""
 
 import dataclasses
 import threading
@@ -11,7 +11,7 @@ import pytest
 from mnemorank._internal.deadline import Deadline
 from mnemorank.errors import InputError, ScorerError
 from mnemorank.memory.memory import Memory
-from mnemorank.model.failover import Breaker, Failover
+from mnemorank.model.failover import CircuitBreaker, Failover
 from mnemorank.model.lazy import LazyModel
 from mnemorank.model.model import Model
 from mnemorank.reranker import Reranker
@@ -32,7 +32,7 @@ def remote(server, **options):
 
 
 class Broken:
-    """A model of a user's own that raises what it likes."""
+    """A user-defined model that raises any exception."""
 
     def __init__(self, manifest, error):
         self.manifest, self.error, self.calls = dataclasses.replace(manifest, name="broken"), error, 0
@@ -48,7 +48,7 @@ class Broken:
         self.closed = True
 
 
-def test_the_first_model_scores_while_it_can(local):
+def test_the_first_model_scores_if_it_can(local):
     with serving() as server:
         ranking = Reranker(Failover([remote(server), local])).rerank(QUERY, TEXTS)
     assert ranking.scored_by == f"tei:{server.url}"
@@ -56,7 +56,7 @@ def test_the_first_model_scores_while_it_can(local):
 
 
 @pytest.mark.parametrize("trouble", ["500", "429", "cut", "cut-mid", "malformed", "partial", "nan", "logits"])
-def test_the_next_model_steps_in_with_its_own_calibration(trouble, local):
+def test_the_next_model_takes_over_with_its_own_calibration(trouble, local):
     with serving(always=trouble) as server:
         chain = Failover([remote(server), local])
         ranking = Reranker(chain).rerank(QUERY, TEXTS)
@@ -69,7 +69,7 @@ def test_the_next_model_steps_in_with_its_own_calibration(trouble, local):
     assert chain.status()[1].answered == 1
 
 
-def test_a_stalling_model_loses_its_turn_at_its_timeout(local):
+def test_a_stalled_model_times_out(local):
     with serving(always="stall") as server:
         chain = Failover([remote(server), local], timeouts=[0.2, None])
         started = time.monotonic()
@@ -78,8 +78,8 @@ def test_a_stalling_model_loses_its_turn_at_its_timeout(local):
     assert ranking.scored_by == "overlap"
 
 
-def test_a_model_that_hangs_is_left_behind(local):
-    """It ignores the deadline altogether, as a native call may."""
+def test_a_hanging_model_is_abandoned(local):
+    """It ignores the deadline, as native code can."""
     release = threading.Event()
 
     class Hanging(Broken):
@@ -91,28 +91,30 @@ def test_a_model_that_hangs_is_left_behind(local):
     started = time.monotonic()
     assert chain.score(QUERY, MEMORIES).manifest.name == "overlap"
     assert time.monotonic() - started < 1
-    assert chain.status()[0].last_error == "broken: no answer in time"
+    assert chain.status()[0].last_error.startswith("broken: ")
+    assert chain.status()[0].failed == 1
     release.set()
 
 
-def test_if_none_can_the_first_stage_order_stands_with_every_reason(local):
+def test_if_all_fail_the_ranking_is_in_first_stage_order_with_every_reason(local):
     with serving(always="500") as server:
         chain = Failover([remote(server), Broken(local.manifest, ScorerError("broken: out of memory"))])
         ranking = Reranker(chain).rerank(QUERY, TEXTS)
     assert [result.index for result in ranking] == [0, 1, 2]
     assert ranking.scored_by is None
-    assert "the server answered 500" in str(ranking.degraded)
-    assert "broken: out of memory" in str(ranking.degraded)
+    assert ranking.degraded.kind == "model_failed"
+    assert "HTTP 500" in ranking.degraded.message
+    assert "broken: out of memory" in ranking.degraded.message
 
 
-def test_any_exception_of_a_model_is_survived(local):
+def test_any_exception_leads_to_the_next_model(local):
     chain = Failover([Broken(local.manifest, ZeroDivisionError("oops")), local])
     assert chain.score(QUERY, MEMORIES).manifest.name == "overlap"
     assert chain.status()[0].last_error == "broken: ZeroDivisionError: oops"
     assert chain.count_tokens(MEMORIES) == local.count_tokens(MEMORIES)
 
 
-def test_the_breaker_opens_and_half_opens(local):
+def test_the_circuit_opens_after_failures_and_half_opens_after_the_cooldown(local):
     broken = Broken(local.manifest, ScorerError("broken: no"))
     chain = Failover([broken, local], failures=3, cooldown=0.3)
     for _ in range(10):
@@ -132,11 +134,11 @@ def test_a_query_too_long_for_one_model_goes_to_the_next(local):
         long_query = "ruby " * 100
         assert chain.score(long_query, MEMORIES).manifest.name == f"tei:{server.url}"
         assert chain.status()[0].failed == 0
-        with pytest.raises(InputError, match="query: its"):
+        with pytest.raises(InputError, match="query"):
             Failover([local]).score(long_query, MEMORIES)
 
 
-def test_a_hurried_caller_does_not_open_the_breaker(local):
+def test_a_short_deadline_of_the_caller_does_not_open_the_circuit(local):
     with serving(delay=0.3) as server:
         chain = Failover([remote(server)], failures=1)
         scored = chain.score(QUERY, MEMORIES, deadline=Deadline(0.1))
@@ -145,7 +147,7 @@ def test_a_hurried_caller_does_not_open_the_breaker(local):
         assert np.isfinite(chain.score(QUERY, MEMORIES).raw).all()
 
 
-def test_hurried_callers_do_not_shut_out_a_model_that_is_still_being_loaded(tiny_onnx):
+def test_short_deadlines_do_not_open_the_circuit_of_a_model_that_is_loading(tiny_onnx):
     begin = threading.Event()
 
     def load():
@@ -154,7 +156,7 @@ def test_hurried_callers_do_not_shut_out_a_model_that_is_still_being_loaded(tiny
 
     chain = Failover([LazyModel(load)])
     for _ in range(3):
-        with pytest.raises(ScorerError, match="is still being loaded"):
+        with pytest.raises(ScorerError, match="loading"):
             chain.score(QUERY, MEMORIES, deadline=Deadline(0.02))
     assert (chain.status()[0].state, chain.status()[0].failed) == ("closed", 0)
     begin.set()
@@ -162,7 +164,7 @@ def test_hurried_callers_do_not_shut_out_a_model_that_is_still_being_loaded(tiny
 
 
 @pytest.mark.parametrize(("timeouts", "state"), [(None, "closed"), ([0.02], "open")])
-def test_a_model_that_hangs_fails_by_its_own_limit_and_not_by_the_callers(local, timeouts, state):
+def test_a_hanging_model_fails_by_its_own_timeout_not_by_the_callers_deadline(local, timeouts, state):
     release = threading.Event()
 
     class Hanging(Broken):
@@ -171,16 +173,16 @@ def test_a_model_that_hangs_fails_by_its_own_limit_and_not_by_the_callers(local,
             raise self.error
 
     chain = Failover([Hanging(local.manifest, ScorerError("late"))], timeouts=timeouts, failures=1)
-    with pytest.raises(ScorerError, match="no answer in time"):
+    with pytest.raises(ScorerError, match="timed out"):
         chain.score(QUERY, MEMORIES, deadline=Deadline(0.02 if timeouts is None else 5))
     assert chain.status()[0].state == state
     release.set()
 
 
-def test_a_dead_server_opens_the_breaker_under_a_callers_deadline_too(local):
+def test_a_dead_server_opens_the_circuit_even_under_a_callers_deadline(local):
     with serving() as server:
         address = f"tei:{server.url}"
-    chain = Failover([Model.load(address, back_off=10), local], failures=2)
+    chain = Failover([Model.load(address, backoff=10), local], failures=2)
     for _ in range(3):
         scored = chain.score(QUERY, MEMORIES, deadline=Deadline(4))
         assert scored.manifest.name == "overlap"
@@ -188,7 +190,7 @@ def test_a_dead_server_opens_the_breaker_under_a_callers_deadline_too(local):
     assert chain.status()[0].state == "open"
 
 
-def test_killing_the_primary_in_mid_traffic_loses_no_request(local):
+def test_killing_the_preferred_model_loses_no_request(local):
     with serving() as server:
         primary = f"tei:{server.url}"
         chain = Failover([remote(server, concurrency=8), local], timeouts=[2.0, None], failures=3, cooldown=60)
@@ -211,7 +213,7 @@ def test_killing_the_primary_in_mid_traffic_loses_no_request(local):
     assert chain.status()[0].answered + chain.status()[1].answered == 400
 
 
-def test_the_primary_is_taken_back_when_it_recovers(local):
+def test_the_preferred_model_is_used_again_after_it_recovers(local):
     with serving(plan=["500"] * 2) as server:
         chain = Failover([remote(server), local], failures=2, cooldown=0.2)
         names = []
@@ -223,54 +225,55 @@ def test_the_primary_is_taken_back_when_it_recovers(local):
         assert chain.status()[0].state == "closed"
 
 
-def test_names_are_loaded_when_needed(tiny_onnx):
+def test_models_given_by_name_are_loaded_on_first_use(tiny_onnx):
     with serving() as server:
         chain = Failover([f"tei:{server.url}", tiny_onnx])
         chain.score(QUERY, MEMORIES)
         assert chain.manifest.name == f"tei:{server.url}"
-        assert not chain._links[1].model.is_loaded
+        assert not chain._members[1].model.is_loaded
         chain.close()
-    with pytest.raises(ScorerError, match="was closed"):
+    with pytest.raises(ScorerError, match="closed"):
         chain.score(QUERY, MEMORIES)
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("option", "value"),
     [
-        ({"models": []}, "models: expected a list of at least one model"),
-        ({"models": "mini"}, "models: expected a list"),
-        ({"timeouts": [1.0]}, "timeouts: expected 2, one a model, got 1"),
-        ({"timeouts": [0, None]}, "timeouts: expected seconds above 0"),
-        ({"failures": 0}, "failures: expected a whole number from 1"),
-        ({"cooldown": -1}, "cooldown: expected a number of seconds from 0"),
+        ("models", []),
+        ("models", "mini"),
+        ("timeouts", [1.0]),
+        ("timeouts", [0, None]),
+        ("failures", 0),
+        ("cooldown", -1),
     ],
 )
-def test_bad_options_are_named(options, message, local):
-    with pytest.raises(InputError, match=message):
-        Failover(**{"models": [local, local], **options})
+def test_an_invalid_option_is_named(option, value, local):
+    with pytest.raises(InputError) as error:
+        Failover(**{"models": [local, local], option: value})
+    assert error.value.field == option
 
 
-def test_breaker_by_the_clock():
+def test_the_states_of_a_circuit_breaker():
     now = 0.0
-    breaker = Breaker(failures=2, cooldown=10, clock=lambda: now)
-    assert breaker.allows()
-    breaker.failed()
-    breaker.succeeded()
-    breaker.failed()
+    breaker = CircuitBreaker(failures=2, cooldown=10, clock=lambda: now)
+    assert breaker.allow_call()
+    breaker.record_failure()
+    breaker.record_success()
+    breaker.record_failure()
     assert breaker.state == "closed"
-    breaker.failed()
+    breaker.record_failure()
     assert breaker.state == "open"
-    assert not breaker.allows()
+    assert not breaker.allow_call()
     now = 10.0
-    assert breaker.allows()
-    assert not breaker.allows(), "one call tries, the others wait for its outcome"
-    breaker.withdrew()
-    assert breaker.allows()
-    breaker.failed()
+    assert breaker.allow_call()
+    assert not breaker.allow_call(), "only one call is on trial"
+    breaker.release()
+    assert breaker.allow_call()
+    breaker.record_failure()
     assert breaker.state == "open"
     now = 20.0
-    assert breaker.allows()
-    breaker.succeeded()
+    assert breaker.allow_call()
+    breaker.record_success()
     assert breaker.state == "closed"
-    assert breaker.allows()
-    assert breaker.allows()
+    assert breaker.allow_call()
+    assert breaker.allow_call()

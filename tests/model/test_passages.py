@@ -1,4 +1,4 @@
-"""What is read of long and odd texts."""
+"""What a model reads of long and unusual texts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mnemorank.artifact.manifest import write_manifest
 from tests.helpers.requests import QUERY
 
 
-def test_long_memories_are_read_in_windows_and_the_best_counts(reranker):
+def test_a_long_memory_is_scored_by_its_best_window(reranker):
     long = "the cat. a dog in the house. " * 60 + "ruby work now at aurora. " + "a plan of the trip. " * 60
     (result,) = reranker.rerank(QUERY, [long])
     assert "ruby work now" in result.passage
@@ -25,15 +25,15 @@ REPLY = "assistant: " + "aurora labs, aurora work, where does aurora work? " * 3
 
 
 def read(folder, text, query=QUERY, **windows):
-    """The windows read of a text by a model that reads 64 tokens."""
+    """Return the windows that a model with an input of 64 tokens reads of a text."""
     model = Model.load(folder)
     manifest = replace(model.manifest, windows=replace(model.manifest.windows, **windows))
-    readings = replace(model, manifest=manifest).passages(query, [Memory(text)])
-    assert all(0 < reading.passage.length <= model.scorer.room(query) for reading in readings)
-    return [reading.window for reading in readings]
+    passages = replace(model, manifest=manifest).passages(query, [Memory(text)])
+    assert all(0 < each.passage.length <= model.scorer.room(query) for each in passages)
+    return [each.window for each in passages]
 
 
-def test_of_a_long_chat_every_turn_of_the_user_is_read(folder, reranker):
+def test_every_user_turn_of_a_long_chat_is_read(folder, reranker):
     said = ["user: the cat sat.", "user: ruby is my name now.", "user: a plan of the trip."]
     chat = "".join(f"{turn}\n{REPLY}" for turn in said)
     windows = read(folder, chat)
@@ -44,15 +44,15 @@ def test_of_a_long_chat_every_turn_of_the_user_is_read(folder, reranker):
     assert result.passage == said[1]
 
 
-def test_of_a_long_chat_replies_are_read_too(folder, reranker):
+def test_replies_of_a_long_chat_are_read_too(folder, reranker):
     said = "user: a plan of the trip, please, ruby.\n"
     replied = "assistant: " + "the cat sat. " * 60 + "ruby does work at aurora now. " + "the dog sat. " * 60 + "\n"
     (result,) = reranker.rerank(QUERY, [said + replied + said])
     assert "ruby does work" in result.passage
 
 
-def test_what_the_user_leaves_of_the_room_is_for_windows(folder):
-    """A note may have a role's name in its first line, and a chat one long reply."""
+def test_room_left_by_user_turns_is_used_for_windows(folder):
+    """A note may begin with the name of a role, and a chat may have one long reply."""
     log = "".join(f"the cat {i} sat. ruby does work. a dog. " * 4 for i in range(40))
     for heading in ("User: admin\nSystem: aurora\n", "Summary\nassistant: ", "user: go.\nassistant: "):
         assert len([window for window in read(folder, heading + log, max_count=4) if len(window) > 40]) == 3
@@ -60,7 +60,7 @@ def test_what_the_user_leaves_of_the_room_is_for_windows(folder):
     assert len(read(folder, "user: go.\nassistant: " + log, max_count=1)) == 1
 
 
-def test_a_chat_is_read_within_the_tokens_of_its_windows(folder):
+def test_user_turns_take_no_more_tokens_than_windows_would(folder):
     model = Model.load(folder)
     chat = "".join(f"user: no {i}.\n{REPLY}" for i in range(400))
     *turns, _ = model.passages(QUERY, [Memory(chat)])
@@ -71,29 +71,29 @@ def test_a_chat_is_read_within_the_tokens_of_its_windows(folder):
 
 
 @pytest.mark.parametrize("max_length", [64, 4096])
-def test_what_the_user_said_in_an_endless_chat_is_read(folder, tmp_path, max_length):
+def test_user_turns_of_a_very_long_chat_are_read(folder, tmp_path, max_length):
     chat = f"user: a plan.\n{REPLY}" * 100 + "user: ruby is my name now.\n" + f"user: a plan.\n{REPLY}" * 100
     longer = shutil.copytree(folder, tmp_path / "longer")
     manifest = Model.load(folder).manifest
     write_manifest(longer, replace(manifest, max_length=max_length), list(manifest.files))
-    readings = Model.load(longer).passages("where does ruby work, aurora labs?", [Memory(chat)])
-    assert "user: ruby is my name now." in [reading.window for reading in readings]
+    passages = Model.load(longer).passages("where does ruby work, aurora labs?", [Memory(chat)])
+    assert "user: ruby is my name now." in [each.window for each in passages]
 
 
-def test_a_long_turn_leaves_room_for_the_others(folder):
+def test_a_long_user_turn_leaves_room_for_others(folder):
     pasted = "user: look: " + "where does ruby work, here is a gem. " * 60 + "\n"
     windows = read(folder, pasted + REPLY + "user: ruby has a plan now.\n" + REPLY)
     assert "user: ruby has a plan now." in windows
 
 
-def test_a_long_turn_of_the_user_is_read_in_windows_that_differ(folder):
+def test_the_windows_of_a_long_user_turn_differ(folder):
     long = "user: " + "the cat sat. " * 200 + "ruby does work at aurora now. " + "a dog. " * 200
     windows = read(folder, f"assistant: hello.\n{long}\nassistant: well.", overlap=0.0)
     assert len(windows) == len(set(windows))
     assert sum("ruby does work" in window for window in windows) == 1
 
 
-def test_silent_turns_are_not_read(folder):
+def test_empty_turns_are_not_read(folder):
     windows = read(folder, "user: \n" + "user: hi, ruby.\n" + "\n" * 40_000 + REPLY)
     assert windows[0] == "user: hi, ruby."
     assert all(window.strip("user: \n") for window in windows)
@@ -105,7 +105,7 @@ def test_every_window_keeps_the_dates(folder, reranker):
     assert result.raw_score == reranker.rerank("march 05 2024", [replace(memory, text="cat.")])[0].raw_score
 
 
-def test_text_of_one_endless_word_is_still_read_whole(reranker):
+def test_a_very_long_word_is_scored(reranker):
     (result,) = reranker.rerank(QUERY, ["zqx" * 3000])
     assert result.scored
 
@@ -115,7 +115,7 @@ def test_a_context_longer_than_the_window_is_read_as_text(reranker):
     assert result.raw_score > 0
 
 
-def test_odd_texts_have_defined_results(reranker):
+def test_unusual_texts_are_ranked(reranker):
     pool = ["", " \n", "\ud800 ruby", "ruby\x00\x07\u202e now", "🙂" * 10, "ruby"]
     ranking = reranker.rerank(QUERY, pool)
     assert {r.index for r in ranking[:3]} == {2, 3, 5}
@@ -123,13 +123,13 @@ def test_odd_texts_have_defined_results(reranker):
     assert not ranking[-1].scored
 
 
-def test_ten_megabytes_of_text(reranker):
+def test_a_text_of_ten_megabytes_is_scored_by_its_best_window(reranker):
     text = ("the cat sat. " * 800_000) + "ruby work now."
     (result,) = reranker.rerank(QUERY, [text])
     assert "ruby work now" in result.passage
 
 
-def test_a_long_turn_is_read_by_its_end_and_says_so(reranker):
+def test_only_the_end_of_a_long_query_is_read_with_a_warning(reranker):
     question = "where does ruby work"
     turn = "thanks for the recipe, the soup was lovely and we ate all of it. " * 30 + question
     pool = ["ruby work at aurora labs", "the soup recipe"]
@@ -142,5 +142,5 @@ def test_a_long_turn_is_read_by_its_end_and_says_so(reranker):
     assert int(warning.split()[-4]) >= len(question)
     assert reranker.rerank("口" * 3000, pool).warnings
     assert not reranker.rerank(question, pool).warnings
-    with pytest.raises(InputError, match="leave no room for a memory"):
+    with pytest.raises(InputError, match="query"):
         reranker.score(turn, pool)

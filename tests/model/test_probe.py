@@ -1,4 +1,4 @@
-"""The template probe: real models, right and broken."""
+"""The probe, with working and broken models."""
 
 import dataclasses
 import shutil
@@ -20,21 +20,21 @@ from tests.helpers import tiny_models
 
 
 def test_a_working_model_passes(tiny_onnx):
-    """The overlap model knows shared words, which is all that the pairs ask for."""
+    """The overlap model counts shared words, which is enough for the obvious pairs."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         model = Model.load(tiny_onnx, probe=True)
     result = probe(model)
     assert result.passed
     assert result.cause is None
-    assert result.right >= 5
+    assert result.correct >= 5
     assert result.gap > 0.5
     assert [pair.query for pair in result.pairs] == [query for query, _, _ in PAIRS]
 
 
 @pytest.fixture(scope="module")
 def flat(tmp_path_factory):
-    """A model with a head as it comes from initialisation: all scores alike."""
+    """A model with an untrained head, whose scores are all alike."""
     folder = tiny_models.bert(tmp_path_factory.mktemp("flat") / "flat")
     network = BertForSequenceClassification.from_pretrained(folder)
     with torch.no_grad():
@@ -43,21 +43,21 @@ def flat(tmp_path_factory):
     return folder
 
 
-def test_a_flat_model_is_warned_of_at_load(flat):
-    with pytest.warns(ProbeWarning, match="flat: fails the probe: .* likely cause: untrained head"):
+def test_loading_a_model_with_an_untrained_head_warns(flat):
+    with pytest.warns(ProbeWarning, match=r"flat: .*untrained head"):
         model = Model.load(flat, device="cpu")
     assert not probe(model).passed
 
 
-def test_a_head_that_is_not_in_the_files_is_named(tmp_path):
+def test_a_head_missing_in_the_files_is_named(tmp_path):
     folder = tiny_models.bert(tmp_path / "headless")
     BertModel(BertConfig.from_pretrained(folder)).save_pretrained(folder)
     with pytest.warns(ProbeWarning, match=r"untrained head \(classifier.bias, classifier.weight"):
         Model.load(folder, device="cpu")
 
 
-def test_a_reversed_model_is_recognised(tiny_onnx):
-    """Scores turned around, as with yes and no confused."""
+def test_reversed_scores_are_recognized(tiny_onnx):
+    """As if yes and no were swapped."""
     model = Model.load(tiny_onnx, probe=False)
 
     class Reversed:
@@ -68,24 +68,24 @@ def test_a_reversed_model_is_recognised(tiny_onnx):
             scored = model.score(*arguments, **options)
             return dataclasses.replace(scored, raw=-scored.raw)
 
-    assert "wrong token ids: yes and no" in probe(Reversed("yes-no")).cause
-    assert "wrong way round" in probe(Reversed("onnx")).cause
+    assert "yes and no are swapped" in probe(Reversed("yes-no")).cause
+    assert "reversed" in probe(Reversed("onnx")).cause
 
 
-def test_an_untrained_language_model_is_warned_of(qwen_causal):
-    with pytest.warns(ProbeWarning, match="wrong template|token ids"):
+def test_loading_an_untrained_language_model_warns(qwen_causal):
+    with pytest.warns(ProbeWarning, match="wrong template|answer tokens"):
         Model.load(qwen_causal, device="cpu")
 
 
-def test_a_model_that_cannot_score_is_reported_not_raised(tiny_onnx):
+def test_a_model_that_cannot_score_fails_the_probe(tiny_onnx):
     model = Model.load(tiny_onnx, probe=False)
     model.close()
     result = probe(model)
     assert not result.passed
-    assert "cannot be scored with at all" in result.cause
+    assert "closed" in result.cause
 
 
-def test_only_models_that_may_be_misread_are_probed_by_default(flat, tiny_onnx, tmp_path, monkeypatch):
+def test_only_torch_models_and_plain_folders_are_probed_by_default(flat, tiny_onnx, tmp_path, monkeypatch):
     probed = []
     monkeypatch.setattr("mnemorank.model.model.warn_if_failing", lambda model: probed.append(model.manifest.name))
     trusted = shutil.copytree(tiny_onnx, tmp_path / "trusted")
@@ -101,7 +101,7 @@ def test_only_models_that_may_be_misread_are_probed_by_default(flat, tiny_onnx, 
 
 @pytest.fixture(scope="module")
 def fitted(tmp_path_factory):
-    """A tiny Qwen3 that has learnt the probe's own pairs, with R3's prompt and with no other."""
+    """A tiny Qwen3 trained on the probe's own pairs with the yes-no prompt."""
     folder = tiny_models.qwen_causal(tmp_path_factory.mktemp("fitted") / "fitted")
     tokenizer = AutoTokenizer.from_pretrained(folder, padding_side="left")
     network = AutoModelForCausalLM.from_pretrained(folder)
@@ -130,17 +130,17 @@ def probed(folder, template):
     return probe(Model(manifest, open_scorer(dataclasses.replace(artifact, manifest=manifest), device="cpu")))
 
 
-def test_a_language_model_passes_with_its_own_prompt_only(fitted):
-    right = probed(fitted, "yes-no")
-    assert right.passed
-    assert right.right == len(PAIRS)
+def test_a_language_model_passes_only_with_its_own_prompt(fitted):
+    result = probed(fitted, "yes-no")
+    assert result.passed
+    assert result.correct == len(PAIRS)
     for template in ("mxbai", "gemma"):
         wrong = probed(fitted, template)
         assert not wrong.passed
         assert "wrong template" in wrong.cause
 
 
-def test_confused_answers_are_recognised(fitted, monkeypatch):
-    confused = dataclasses.replace(templates["yes-no"], name="confused", answers=("yes", "no"))
-    monkeypatch.setitem(templates._plugins, "confused", confused)
-    assert probed(fitted, "confused").cause == "wrong token ids: yes and no are the wrong way round"
+def test_swapped_answers_are_recognized(fitted, monkeypatch):
+    swapped = dataclasses.replace(templates["yes-no"], name="swapped", answers=("yes", "no"))
+    monkeypatch.setitem(templates._plugins, "swapped", swapped)
+    assert "yes and no are swapped" in probed(fitted, "swapped").cause

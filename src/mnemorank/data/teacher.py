@@ -23,7 +23,7 @@ from mnemorank.data.teacher_cache import GradeCache, pair_key
 from mnemorank.errors import InputError, MnemorankError
 from mnemorank.memory.memory import Memory
 from mnemorank.ranking.first_stage import memories_bm25
-from mnemorank.scorers.remote.client import Answer, HttpClient, Unreachable
+from mnemorank.scorers.remote.client import ConnectionFailedError, HttpClient, HttpResponse
 
 _RETRY_STATUSES = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
 _MAX_WAIT = 60.0
@@ -190,19 +190,19 @@ class Teacher:
             try:
                 with self._lock:
                     self.cost.requests += 1
-                answer = self._client.post(body, headers, Deadline(self.settings.timeout))
-                if answer.status == 200:
-                    grades = self._read(answer, len(texts))
+                response = self._client.post(body, headers, Deadline(self.settings.timeout))
+                if response.status == 200:
+                    grades = self._read(response, len(texts))
                     for text, grade in zip(texts, grades, strict=True):
                         self._cache.put(self._key(query, text), grade)
                     with self._lock:
                         self.cost.graded += len(texts)
                     return len(texts)
-                problem = f"status {answer.status}: {answer.content[:200].decode(errors='replace')}"
-                if answer.status not in _RETRY_STATUSES:
+                problem = f"status {response.status}: {response.content[:200].decode(errors='replace')}"
+                if response.status not in _RETRY_STATUSES:
                     raise _RefusedError(problem)
-                retry_after = _retry_after(answer)
-            except Unreachable as error:
+                retry_after = response.retry_after()
+            except ConnectionFailedError as error:
                 problem = str(error)
             except _MalformedError as error:
                 problem = f"invalid response: {error}"
@@ -211,10 +211,10 @@ class Teacher:
                 time.sleep(min(max(wait, retry_after), _MAX_WAIT))
         raise TeacherError(f"{problem} ({self.settings.max_attempts} attempts)")
 
-    def _read(self, answer: Answer, count: int) -> list[float]:
+    def _read(self, response: HttpResponse, count: int) -> list[float]:
         """Return the grades in order. Tokens are counted even if the response is invalid, since they are billed."""
         try:
-            data = answer.json()
+            data = response.json()
             usage = data.get("usage") or {}
             with self._lock:
                 self.cost.input_tokens += int(usage.get("prompt_tokens") or 0)
@@ -272,16 +272,6 @@ def _with_grades(example: Example, positions: Sequence[int], grades: Sequence[fl
         if position in graded or candidate.label > 0
     ]
     return replace(example, candidates=tuple(kept), pairs=(), relevant_from=GRADED_RELEVANT_FROM)
-
-
-def _retry_after(answer: Answer) -> float:
-    """Return the seconds of a `Retry-After` header; 0 if it is missing, a date or invalid."""
-    value = next((value for name, value in answer.headers.items() if name.lower() == "retry-after"), "")
-    try:
-        seconds = float(value)
-    except ValueError:
-        return 0.0
-    return seconds if math.isfinite(seconds) and seconds > 0 else 0.0
 
 
 GRADES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)

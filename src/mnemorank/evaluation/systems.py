@@ -59,7 +59,7 @@ def load_system(
     if name in baselines:
         return baselines[name]
     if name.startswith(("http://", "https://")):
-        model = Model.load(add_dialect(name), probe=False, back_off=0.1)
+        model = Model.load(add_dialect(name), probe=False, backoff=0.1)
         return RerankerSystem(name, NOT_CACHED, Reranker(model, options=_MODEL_ONLY))
     if name.startswith(PREFIX) or is_bi_encoder(Path(name).expanduser()):
         return BiEncoder(Path(name.removeprefix(PREFIX)).expanduser())

@@ -1,4 +1,4 @@
-"""Failover: several models in order of preference; the first that answers in time scores."""
+"""Failover: several models in order of preference, of which the first that responds in time scores."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from mnemorank._internal.deadline import Deadline
+from mnemorank._internal.validation import check_number
 from mnemorank.artifact.manifest import Manifest
 from mnemorank.errors import InputError, MnemorankError, ScorerError
 from mnemorank.memory.memory import Memory
@@ -22,34 +23,40 @@ from mnemorank.model.model import Scored, Scoring
 
 logger = logging.getLogger(__name__)
 
-# A model that keeps the deadline itself hands in what it has right after it.
+BreakerState = Literal["closed", "open", "half-open"]
+
+# A model that keeps the deadline returns what it has right after it.
 _GRACE = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class LinkStatus:
-    """How one model of the chain is doing, for health checks and metrics."""
+class ModelStatus:
+    """The state of one model of a chain, for health checks and metrics.
+
+    :param answered: calls in which it scored all memories.
+    :param failed: calls that count as failures.
+    """
 
     name: str
-    state: State
+    state: BreakerState
     answered: int
     failed: int
     last_error: str | None
 
 
 class Failover:
-    """A chain of models that is used like one model.
+    """A chain of models that is used like a single model.
 
     >>> reranker = Reranker(Failover(["cohere:rerank-v3.5", "mini"], timeouts=[2, None]))
 
-    Each model keeps its own format, calibration and thresholds; a ranking's `scored_by` says which one scored. If none
-    can, the ranking is the first stage's, marked `degraded` with every model's reason.
+    Each model keeps its own format, calibration and thresholds; `Ranking.scored_by` names the one that scored. If all
+    fail, the ranking is in first-stage order and its `degraded` gives the reason of each model.
 
-    :param models: in order of preference; names are loaded when they are first needed.
-    :param timeouts: seconds that each model has, or one number for all but the last; None sets no limit but the
-        request's own deadline.
-    :param failures: in a row, after which a model is left alone.
-    :param cooldown: seconds for which it is, before one call tries it again.
+    :param models: in order of preference. Names are loaded on first use.
+    :param timeouts: seconds for each model, or one number for all but the last; None for no limit other than the
+        deadline of the request.
+    :param failures: consecutive failures after which a model is skipped.
+    :param cooldown: seconds for which it is skipped before one call tries it again.
     """
 
     def __init__(
@@ -62,19 +69,21 @@ class Failover:
     ) -> None:
         if not models or isinstance(models, str):
             raise InputError("expected a list of at least one model", field="models")
-        if failures < 1:
-            raise InputError(f"expected a whole number from 1, got {failures!r}", field="failures")
-        if not cooldown >= 0:
-            raise InputError(f"expected a number of seconds from 0, got {cooldown!r}", field="cooldown")
-        self._links = [
-            _Link(LazyModel(model) if isinstance(model, (str, Path)) else model, limit, Breaker(failures, cooldown))
-            for model, limit in zip(models, _spread(timeouts, len(models)), strict=True)
+        check_number("failures", failures, 1, whole=True)
+        check_number("cooldown", cooldown, 0)
+        self._members = [
+            _Member(
+                LazyModel(model) if isinstance(model, (str, Path)) else model,
+                timeout,
+                CircuitBreaker(failures, cooldown),
+            )
+            for model, timeout in zip(models, _timeouts_per_model(timeouts, len(models)), strict=True)
         ]
 
     @property
     def manifest(self) -> Manifest:
-        """The preferred model's; the one that scored is in `Scored.manifest`."""
-        return self._links[0].model.manifest
+        """The manifest of the preferred model; `Scored.manifest` is that of the model that scored."""
+        return self._members[0].model.manifest
 
     def score(
         self,
@@ -84,45 +93,47 @@ class Failover:
         instruction: str | None = None,
         deadline: Deadline | None = None,
     ) -> Scored:
+        """Score with the first model that scores all memories, else with the one that scores most."""
         request = _Request(query, memories, instruction, deadline)
-        problems: list[MnemorankError] = []
+        errors: list[MnemorankError] = []
         best: Scored | None = None
-        for link in self._links:
+        for member in self._members:
             try:
-                scored = link.ask(request)
+                scored = member.score(request)
             except MnemorankError as error:
-                problems.append(error)
+                errors.append(error)
                 continue
-            unscored = request.unscored(scored)
+            unscored = request.count_unscored(scored)
             if not unscored:
                 return scored
-            if best is None or unscored < request.unscored(best):
+            if best is None or unscored < request.count_unscored(best):
                 best = scored
         if best is not None:
             return best
-        if all(isinstance(problem, InputError) for problem in problems):
-            raise problems[0]
-        raise ScorerError("no model answered: " + "; ".join(map(str, problems)))
+        if all(isinstance(error, InputError) for error in errors):
+            raise errors[0]
+        raise ScorerError("all models failed: " + "; ".join(map(str, errors)))
 
     def count_tokens(self, memories: Sequence[Memory]) -> list[int]:
-        """By the first model that can."""
-        problems: list[MnemorankError] = []
-        for link in self._links:
+        """Count tokens with the first model that can."""
+        errors: list[MnemorankError] = []
+        for member in self._members:
             try:
-                return link.model.count_tokens(memories)
+                return member.model.count_tokens(memories)
             except MnemorankError as error:
-                problems.append(error)
-        raise problems[0]
+                errors.append(error)
+        raise errors[0]
 
-    def status(self) -> list[LinkStatus]:
+    def status(self) -> list[ModelStatus]:
+        """Return the state of each model, in order of preference."""
         return [
-            LinkStatus(link.name, link.breaker.state, link.answered, link.failed, link.last_error)
-            for link in self._links
+            ModelStatus(member.name, member.breaker.state, member.answered, member.failed, member.last_error)
+            for member in self._members
         ]
 
     def close(self) -> None:
-        for link in self._links:
-            link.model.close()
+        for member in self._members:
+            member.model.close()
 
 
 class _Request(NamedTuple):
@@ -131,155 +142,152 @@ class _Request(NamedTuple):
     instruction: str | None
     deadline: Deadline | None
 
-    def unscored(self, scored: Scored) -> int:
+    def count_unscored(self, scored: Scored) -> int:
+        """Return how many memories with text have no score."""
         missing = np.isnan(scored.raw)
         return sum(bool(missing[i]) and bool(memory.text.strip()) for i, memory in enumerate(self.memories))
 
 
-class _Link:
-    """One model of the chain with its time limit and its breaker."""
+class _Member:
+    """One model of a chain with its timeout and circuit breaker."""
 
-    def __init__(self, model: Scoring, timeout: float | None, breaker: Breaker) -> None:
+    def __init__(self, model: Scoring, timeout: float | None, breaker: CircuitBreaker) -> None:
         self.model, self.timeout, self.breaker = model, timeout, breaker
         self.name = model.name if isinstance(model, LazyModel) else model.manifest.name
         self.answered = self.failed = 0
         self.last_error: str | None = None
         self._lock = threading.Lock()
 
-    def ask(self, request: _Request) -> Scored:
-        """Score, perhaps not all; every outcome is told to the breaker."""
+    def score(self, request: _Request) -> Scored:
+        """Score some or all memories and report the outcome to the circuit breaker."""
         if request.deadline is not None and request.deadline.expired:
-            raise ScorerError(f"{self.name}: not asked, the time was up")
-        if not self.breaker.allows():
-            raise ScorerError(f"{self.name}: left alone after failures, the last of them: {self.last_error}")
-        limit, hurry = self._limits(request.deadline)
+            raise ScorerError(f"{self.name}: skipped: deadline exceeded")
+        if not self.breaker.allow_call():
+            raise ScorerError(f"{self.name}: circuit open after repeated failures; last error: {self.last_error}")
+        deadline, is_callers = self._deadline(request.deadline)
         try:
-            scored = self._call(request, limit)
-        except InputError:  # a query that is too long for this model may fit the next
-            self.breaker.withdrew()
+            scored = self._call(request, deadline)
+        except InputError:  # a query that is too long for this model may fit the next one
+            self.breaker.release()
             raise
         except ScorerError as error:
-            if hurry is not None and hurry.expired:
-                self.breaker.withdrew()
+            if is_callers and deadline is not None and deadline.expired:
+                self.breaker.release()
             else:
-                self._fail(str(error))
+                self._record_failure(str(error))
             raise
-        except Exception as error:  # whatever a model of the user's own raises, the chain goes on
-            self._fail(f"{self.name}: {type(error).__name__}: {error}")
+        except Exception as error:  # user-defined models may raise anything
+            self._record_failure(f"{self.name}: {type(error).__name__}: {error}")
             raise ScorerError(self.last_error) from error
-        unscored = request.unscored(scored)
+        unscored = request.count_unscored(scored)
         if not unscored:
-            self._succeed()
-        elif limit is not None and hurry is None:
-            self._fail(f"{self.name}: {unscored} of {len(request.memories)} memories were not scored in time")
+            self._record_success()
+        elif deadline is not None and not is_callers:
+            self._record_failure(f"{self.name}: {unscored} of {len(request.memories)} memories were not scored in time")
         else:
-            self.breaker.withdrew()
+            self.breaker.release()
         return scored
 
-    def _limits(self, deadline: Deadline | None) -> tuple[Deadline | None, Deadline | None]:
-        """Return the time limit of a call, and the same again if it is the caller's and not the model's own."""
-        if self.timeout is None:
-            return deadline, deadline
-        if deadline is None or deadline.remaining() > self.timeout:
-            return Deadline(self.timeout), None
-        return deadline, deadline
+    def _deadline(self, deadline: Deadline | None) -> tuple[Deadline | None, bool]:
+        """Return the deadline of a call, and whether it is the caller's rather than the timeout of this model."""
+        if self.timeout is None or (deadline is not None and deadline.remaining() <= self.timeout):
+            return deadline, True
+        return Deadline(self.timeout), False
 
-    def _call(self, request: _Request, limit: Deadline | None) -> Scored:
-        """Ask the model, and come back in time even if it does not."""
+    def _call(self, request: _Request, deadline: Deadline | None) -> Scored:
+        """Call the model, and return at the deadline even if the model does not."""
         query, memories, instruction, _ = request
-        if limit is None:
+        if deadline is None:
             return self.model.score(query, memories, instruction=instruction)
         result: Future[Scored] = Future()
 
         def run() -> None:
             try:
-                result.set_result(self.model.score(query, memories, instruction=instruction, deadline=limit))
+                result.set_result(self.model.score(query, memories, instruction=instruction, deadline=deadline))
             except BaseException as error:
                 result.set_exception(error)
 
-        # A thread of its own that may be left behind: a pool would fill up with calls that hang.
+        # A thread of its own, which may be abandoned: calls that hang would fill up a pool.
         threading.Thread(target=run, name=f"score {self.name}", daemon=True).start()
         try:
-            return result.result(limit.remaining() + _GRACE)
+            return result.result(deadline.remaining() + _GRACE)
         except TimeoutError:
-            raise ScorerError(f"{self.name}: no answer in time") from None
+            raise ScorerError(f"{self.name}: timed out") from None
 
-    def _succeed(self) -> None:
-        self.breaker.succeeded()
+    def _record_success(self) -> None:
+        self.breaker.record_success()
         with self._lock:
             self.answered += 1
 
-    def _fail(self, reason: str) -> None:
-        self.breaker.failed()
+    def _record_failure(self, reason: str) -> None:
+        self.breaker.record_failure()
         with self._lock:
             self.failed += 1
             self.last_error = reason
         logger.warning("failover: %s", reason)
 
 
-def _spread(timeouts: float | Sequence[float | None] | None, count: int) -> list[float | None]:
-    """One limit a model; a single number is for all but the last, which nobody could stand in for."""
+def _timeouts_per_model(timeouts: float | Sequence[float | None] | None, count: int) -> list[float | None]:
+    """Return one timeout per model; a single number holds for all but the last, which has no substitute."""
     if timeouts is None or isinstance(timeouts, (int, float)):
         limits: list[float | None] = [*[timeouts] * (count - 1), None]
     else:
         limits = list(timeouts)
     if len(limits) != count:
-        raise InputError(f"expected {count}, one a model, got {len(limits)}", field="timeouts")
+        raise InputError(f"expected {count} values, one per model, got {len(limits)}", field="timeouts")
     for limit in limits:
         if limit is not None and not limit > 0:
             raise InputError(f"expected seconds above 0 or None, got {limit!r}", field="timeouts")
     return limits
 
 
-State = Literal["closed", "open", "half-open"]
+class CircuitBreaker:
+    """Lets calls pass until `failures` in a row have failed, then none for `cooldown` seconds, then a single trial.
 
+    Every call that was allowed must end with `record_success`, `record_failure` or, if it says nothing about the
+    model, `release`.
 
-class Breaker:
-    """Closed, calls pass. After `failures` in a row it opens and none pass; after `cooldown` seconds one call may try,
-    and its outcome closes the breaker or opens it anew.
-
-    Whoever was let through must report back: `succeeded`, `failed`, or `withdrew` if the call told nothing.
-
-    :param clock: seconds that never go back.
+    :param clock: a monotonic clock, in seconds.
     """
 
     def __init__(self, failures: int = 3, cooldown: float = 30.0, clock: Callable[[], float] = time.monotonic) -> None:
-        self._limit, self._cooldown, self._clock = failures, cooldown, clock
+        self._max_failures, self._cooldown, self._clock = failures, cooldown, clock
         self._failures = 0
         self._opened_at: float | None = None
-        self._is_trying = False
+        self._is_on_trial = False
         self._lock = threading.Lock()
 
     @property
-    def state(self) -> State:
+    def state(self) -> BreakerState:
         with self._lock:
             return self._state()
 
-    def allows(self) -> bool:
-        """Whether a call may pass now."""
+    def allow_call(self) -> bool:
+        """Return whether a call may be made now. In the half-open state only one may, the trial."""
         with self._lock:
             state = self._state()
-            if state == "half-open" and not self._is_trying:
-                self._is_trying = True
+            if state == "half-open" and not self._is_on_trial:
+                self._is_on_trial = True
                 return True
             return state == "closed"
 
-    def succeeded(self) -> None:
+    def record_success(self) -> None:
         with self._lock:
-            self._failures, self._opened_at, self._is_trying = 0, None, False
+            self._failures, self._opened_at, self._is_on_trial = 0, None, False
 
-    def failed(self) -> None:
+    def record_failure(self) -> None:
         with self._lock:
             self._failures += 1
-            self._is_trying = False
-            if self._failures >= self._limit:
+            self._is_on_trial = False
+            if self._failures >= self._max_failures:
                 self._opened_at = self._clock()
 
-    def withdrew(self) -> None:
+    def release(self) -> None:
+        """End a call without an outcome."""
         with self._lock:
-            self._is_trying = False
+            self._is_on_trial = False
 
-    def _state(self) -> State:
+    def _state(self) -> BreakerState:
         if self._opened_at is None:
             return "closed"
         return "half-open" if self._clock() - self._opened_at >= self._cooldown else "open"

@@ -1,4 +1,4 @@
-"""LazyModel: a model that is loaded when it is first needed, and given back when it is idle."""
+"""LazyModel: a model that is loaded on first use and unloaded when idle."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class _InUse:
-    """A loaded model and how many calls are inside it; once retired, the last one out closes it."""
+    """A loaded model and the number of calls in progress. After it is retired, the last call closes it."""
 
     model: Scoring
     calls: int = 0
@@ -32,13 +32,13 @@ class _InUse:
 
 
 class LazyModel:
-    """Any model, loaded once in a thread of its own however many callers wait for it, each until its own deadline.
+    """A model that is loaded once, in the background, while each caller waits until its own deadline.
 
-    A load that fails is a ScorerError, so that recall goes on in first-stage order, and is tried again later.
+    A failed load raises ScorerError, so that a reranker falls back to the first-stage order, and is retried later.
 
-    :param model: what `Model.load` takes, or a function that loads.
+    :param model: a name or folder for `Model.load`, or a function that returns a model.
     :param idle_seconds: unload after this long without a call; the next call loads again. None keeps the model.
-    :param retry_seconds: how long after a failed load the next call may try again.
+    :param retry_seconds: how long after a failed load the next attempt may start.
     :param options: for `Model.load`.
     """
 
@@ -74,7 +74,7 @@ class LazyModel:
 
     @property
     def manifest(self) -> Manifest:
-        """Read from the model's folder without loading the model, where there is one."""
+        """The manifest; it is read without loading the model if the model was given by name."""
         if self._manifest is None:
             if self._source is not None:
                 self._manifest = load_artifact(self._source).manifest
@@ -99,11 +99,11 @@ class LazyModel:
             return model.count_tokens(memories)
 
     def warm_up(self) -> None:
-        """Load now, and score once so that the first real call finds everything ready."""
+        """Load the model and score once, so that the first real call is fast."""
         self.score("warm up", [Memory("warm up")])
 
     def unload(self) -> None:
-        """Give the memory back; calls under way end as they began, the next one loads again."""
+        """Release the memory. Calls in progress finish first; the next call loads again."""
         with self._lock:
             current, self._current = self._current, None
             self._stop_timer()
@@ -112,7 +112,7 @@ class LazyModel:
             unused.close()
 
     def close(self) -> None:
-        """Unload for good."""
+        """Unload; later calls raise ScorerError."""
         with self._lock:
             self._closed = True
         self.unload()
@@ -138,9 +138,9 @@ class LazyModel:
             try:
                 loading.result(timeout)
             except TimeoutError:
-                raise ScorerError(f"{self.name}: is still being loaded") from None
+                raise ScorerError(f"{self.name}: still loading at the deadline") from None
             except Exception as error:
-                raise ScorerError(f"{self.name}: cannot be loaded: {error}") from error
+                raise ScorerError(f"{self.name}: could not be loaded: {error}") from error
 
     def _leave(self, current: _InUse) -> None:
         with self._lock:
@@ -153,7 +153,7 @@ class LazyModel:
             current.model.close()
 
     def _begin_loading(self) -> Future[None]:
-        """Called with the lock held."""
+        """Start a load, or return the one in progress. The caller holds the lock."""
         if self._loading is not None:
             return self._loading
         loading: Future[None] = Future()
@@ -173,7 +173,7 @@ class LazyModel:
         except Exception as error:
             with self._lock:
                 self._failure, self._loading = (error, time.monotonic()), None
-            logger.warning("%s: cannot be loaded: %s", self.name, error)
+            logger.warning("%s: could not be loaded: %s", self.name, error)
             loading.set_exception(error)
             return
         with self._lock:
@@ -219,7 +219,7 @@ class LazyModel:
 
 
 def _retire(current: _InUse | None) -> Scoring | None:
-    """The model to close now; None if there is none or the last call under way will close it."""
+    """Return the model to close now; None if there is none, or if a call in progress will close it."""
     if current is None:
         return None
     current.retired = True

@@ -1,4 +1,4 @@
-"""Our client against our own server: every dialect that both speak, the same relevance as the model at hand."""
+"""The remote scorer with our own server: every dialect returns the relevance of the local model."""
 
 import pytest
 
@@ -20,16 +20,16 @@ def server(tiny_onnx):
 
 
 @pytest.mark.parametrize("dialect", ["cohere", "jina", "voyage", "tei", "vllm", "litellm"])
-def test_relevance_over_http_is_the_models(dialect, server, tiny_onnx):
-    with Reranker(tiny_onnx) as at_hand:
-        expected = [score.relevance for score in at_hand.score(QUERY, TEXTS)]
+def test_relevance_over_http_equals_that_of_the_local_model(dialect, server, tiny_onnx):
+    with Reranker(tiny_onnx) as local:
+        expected = [score.relevance for score in local.score(QUERY, TEXTS)]
     with Reranker(f"{dialect}:{server.url}#{tiny_onnx.name}") as remote:
-        given = [score.relevance for score in remote.score(QUERY, TEXTS)]
-    assert given == pytest.approx(expected, abs=1e-6)
-    assert max(given) - min(given) > 0.2
+        received = [score.relevance for score in remote.score(QUERY, TEXTS)]
+    assert received == pytest.approx(expected, abs=1e-6)
+    assert max(received) - min(received) > 0.2
 
 
-def test_stopping_the_server_in_mid_traffic_loses_no_request(tiny_onnx):
+def test_stopping_the_server_loses_no_request(tiny_onnx):
     running = Running(ServerSettings(model=str(tiny_onnx), shutdown_timeout=1.0))
     chain = Failover([Model.load(f"tei:{running.url}", retries=0), Model.load(tiny_onnx)], timeouts=[5.0, None])
     reranker = Reranker(chain)

@@ -1,4 +1,4 @@
-"""Remote rerankers against real HTTP servers on this machine."""
+"""Remote rerankers, tested with real HTTP servers on the local host."""
 
 import json
 import logging
@@ -37,19 +37,19 @@ def _no_keys(monkeypatch):
 
 
 def opened(server, dialect="tei", **options):
-    return Model.load(f"{dialect}:{server.url}", **{"back_off": 0.01, **options})
+    return Model.load(f"{dialect}:{server.url}", **{"backoff": 0.01, **options})
 
 
 def scores_of(model, **options):
     return model.score(QUERY, MEMORIES, **options).raw
 
 
-def test_there_is_a_server_test_for_every_dialect():
+def test_every_dialect_is_tested():
     assert set(dialects) == set(PATHS)
 
 
 @pytest.mark.parametrize("dialect", list(PATHS))
-def test_each_dialect_is_spoken(dialect):
+def test_each_dialect_posts_to_its_path_and_returns_scores(dialect):
     with serving() as server:
         np.testing.assert_allclose(scores_of(opened(server, dialect)), EXPECTED)
         (request,) = server.script.requests
@@ -58,7 +58,7 @@ def test_each_dialect_is_spoken(dialect):
     assert "Authorization" not in request["headers"]
 
 
-def test_the_bodies_are_the_dialects_own():
+def test_each_dialect_has_its_own_request_body():
     bodies = {}
     with serving() as server:
         for dialect in PATHS:
@@ -76,7 +76,7 @@ def test_the_bodies_are_the_dialects_own():
     }
 
 
-def test_the_reranker_takes_an_address():
+def test_a_reranker_accepts_an_address():
     with serving() as server, Reranker(f"tei:{server.url}") as reranker:
         ranking = reranker.rerank(QUERY, TEXTS)
     assert [result.raw_score for result in ranking] == sorted(EXPECTED, reverse=True)
@@ -85,7 +85,7 @@ def test_the_reranker_takes_an_address():
     assert ranking.degraded is None
 
 
-def test_the_command_line_takes_an_address(tmp_path, capsys):
+def test_the_command_line_accepts_an_address(tmp_path, capsys):
     file = tmp_path / "memories.jsonl"
     file.write_text("".join(json.dumps({"text": text}) + "\n" for text in TEXTS))
     with serving() as server:
@@ -93,8 +93,8 @@ def test_the_command_line_takes_an_address(tmp_path, capsys):
     assert "aurora" in capsys.readouterr().out
 
 
-def test_a_manifest_says_how_a_remote_model_is_called(tmp_path):
-    """Format, calibration and score kind of a remote model live in a folder with a manifest and nothing else."""
+def test_a_manifest_configures_a_remote_model(tmp_path):
+    """A folder with only a manifest sets the format, calibration and score kind of a remote model."""
     with serving(always="logits") as server:
         (tmp_path / "mnemorank.json").write_text(
             json.dumps(
@@ -118,14 +118,14 @@ def test_a_manifest_says_how_a_remote_model_is_called(tmp_path):
 
 @pytest.mark.parametrize("trouble", ["429", "429:0", "500", "502", "503", "cut", "cut-mid", "malformed", "html"])
 @pytest.mark.parametrize("dialect", ["tei", "cohere"])
-def test_passing_trouble_is_retried(trouble, dialect):
+def test_a_temporary_failure_is_retried(trouble, dialect):
     with serving(plan=[trouble, trouble]) as server:
         np.testing.assert_allclose(scores_of(opened(server, dialect)), EXPECTED)
         assert len(server.script.requests) == 3
 
 
 @pytest.mark.parametrize("trouble", ["stall", "trickle", "trickle-head"])
-def test_a_stall_is_cut_off_and_retried(trouble):
+def test_a_stalled_request_times_out_and_is_retried(trouble):
     with serving(plan=[trouble]) as server:
         started = time.monotonic()
         np.testing.assert_allclose(scores_of(opened(server, timeout=0.3)), EXPECTED)
@@ -135,16 +135,16 @@ def test_a_stall_is_cut_off_and_retried(trouble):
 @pytest.mark.parametrize(
     ("trouble", "message"),
     [
-        ("429", "the server answered 429: try again later (3 attempts)"),
-        ("500", "the server answered 500: try again later (3 attempts)"),
-        ("cut", "the connection was cut before an answer (3 attempts)"),
-        ("cut-mid", "the connection was cut in the middle of the answer (3 attempts)"),
-        ("stall", "no answer in time (3 attempts)"),
-        ("trickle", "no answer in time (3 attempts)"),
-        ("malformed", "the answer is not JSON"),
+        ("429", "HTTP 429: try again later (3 attempts)"),
+        ("500", "HTTP 500: try again later (3 attempts)"),
+        ("cut", "connection closed before a response (3 attempts)"),
+        ("cut-mid", "connection closed in the middle of the response (3 attempts)"),
+        ("stall", "timed out (3 attempts)"),
+        ("trickle", "timed out (3 attempts)"),
+        ("malformed", "the response is not JSON"),
     ],
 )
-def test_lasting_trouble_is_a_scorer_error(trouble, message):
+def test_a_lasting_failure_is_a_scorer_error(trouble, message):
     with serving(always=trouble) as server:
         with pytest.raises(ScorerError) as error:
             scores_of(opened(server, retries=2, timeout=0.3))
@@ -156,20 +156,20 @@ def test_lasting_trouble_is_a_scorer_error(trouble, message):
 @pytest.mark.parametrize(
     ("trouble", "message"),
     [
-        ("partial", "the answer is partial: it scores 4 of 5 documents (4 entries)"),
-        ("twice", "the answer is partial: it scores 4 of 5 documents (5 entries)"),
-        ("beyond", "the answer is partial: it scores 4 of 5 documents (5 entries)"),
+        ("partial", "incomplete response: 4 of 5 documents scored (4 entries)"),
+        ("twice", "incomplete response: 4 of 5 documents scored (5 entries)"),
+        ("beyond", "incomplete response: 4 of 5 documents scored (5 entries)"),
         ("nan", "a score that is not a number"),
         ("text", "score: expected a number, got 'high'"),
         ("nameless", "is missing"),
-        ("logits", "scores outside 0 to 1"),
-        ("400", "the server answered 400"),
-        ("404", "the server answered 404"),
-        ("422", "the server answered 422"),
+        ("logits", "expected scores from 0 to 1"),
+        ("400", "HTTP 400"),
+        ("404", "HTTP 404"),
+        ("422", "HTTP 422"),
     ],
 )
 @pytest.mark.parametrize("dialect", ["tei", "jina", "voyage", "vllm"])
-def test_a_wrong_answer_is_noticed_and_not_asked_again(trouble, message, dialect):
+def test_an_invalid_response_is_an_error_and_not_retried(trouble, message, dialect):
     with serving(always=trouble) as server:
         with pytest.raises(ScorerError) as error:
             scores_of(opened(server, dialect))
@@ -177,15 +177,15 @@ def test_a_wrong_answer_is_noticed_and_not_asked_again(trouble, message, dialect
         assert len(server.script.requests) == 1
 
 
-def test_an_answer_of_another_dialect_is_named():
-    with serving() as server, pytest.raises(ScorerError, match="the answer is not vllm's: 'data' is missing"):
+def test_a_response_of_another_dialect_names_the_missing_field():
+    with serving() as server, pytest.raises(ScorerError, match=r"vllm.*'data'"):
         scores_of(Model.load(f"vllm:{server.url}/v2/rerank"))
 
 
 def test_a_refused_connection_degrades_to_the_first_stage_order():
     with serving() as server:
         address = f"tei:{server.url}"
-    with Reranker(address, retries=1, back_off=0.01) as reranker:
+    with Reranker(address, retries=1, backoff=0.01) as reranker:
         ranking = reranker.rerank(QUERY, TEXTS)
     assert [result.index for result in ranking] == list(range(5))
     assert ranking.scored_by is None
@@ -193,7 +193,7 @@ def test_a_refused_connection_degrades_to_the_first_stage_order():
     assert all(result.score is None for result in ranking)
 
 
-def test_retry_after_is_waited_for():
+def test_retry_after_is_respected():
     with serving(plan=["429:1"]) as server:
         started = time.monotonic()
         scores_of(opened(server))
@@ -202,7 +202,7 @@ def test_retry_after_is_waited_for():
 
 def test_a_deadline_leaves_late_memories_unscored():
     with serving(plan=["ok", "stall"]) as server:
-        model = opened(server, most=2, concurrency=1)
+        model = opened(server, max_documents=2, concurrency=1)
         started = time.monotonic()
         scores = scores_of(model, deadline=Deadline(0.5))
         assert time.monotonic() - started < 2
@@ -224,22 +224,22 @@ def test_a_deadline_holds_behind_other_calls():
         ahead.join()
 
 
-def test_a_wait_that_outlasts_the_deadline_is_not_begun():
+def test_a_retry_after_the_deadline_is_not_waited_for():
     with serving(always="429:20") as server:
         started = time.monotonic()
-        with pytest.raises(ScorerError, match="the server answered 429: slow down; no time to try again"):
+        with pytest.raises(ScorerError, match="HTTP 429"):
             scores_of(opened(server), deadline=Deadline(2))
         assert time.monotonic() - started < 1.5
 
 
-def test_what_was_scored_is_kept_when_time_runs_out():
+def test_scores_are_kept_when_time_runs_out():
     with serving(plan=["ok", "ok"], always="429:20") as server:
-        scores = scores_of(opened(server, most=2, concurrency=1), deadline=Deadline(5))
+        scores = scores_of(opened(server, max_documents=2, concurrency=1), deadline=Deadline(5))
     np.testing.assert_allclose(scores[:4], EXPECTED[:4])
     assert np.isnan(scores[4])
 
 
-def test_a_large_pool_is_split_and_requests_are_capped():
+def test_a_large_pool_is_split_into_a_few_requests_at_once():
     memories = [Memory(f"ruby number {number} does {'work' if number % 3 else 'play'}") for number in range(230)]
     with serving(delay=0.02) as server:
         raw = opened(server, concurrency=3).score(QUERY, memories).raw
@@ -269,18 +269,18 @@ def test_long_memories_are_sent_in_windows():
     assert "aurora" in (scored.matched[0] or "")
 
 
-def test_odd_texts_survive_the_journey():
+def test_unusual_characters_are_transmitted():
     odd = ["lone \ud800 surrogate ruby", "emoji 🙂 ruby", "nul \x00 ruby", '"quotes" \\ ruby', "你好 ruby"]
     with serving() as server:
         raw = opened(server).score(QUERY, [Memory(text) for text in odd]).raw
     assert (raw > 0).all()
 
 
-def test_a_closed_model_says_so():
+def test_a_closed_model_is_a_scorer_error():
     with serving() as server:
         model = opened(server)
         model.close()
-        with pytest.raises(ScorerError, match="the model was closed"):
+        with pytest.raises(ScorerError, match="closed"):
             scores_of(model)
 
 
@@ -295,12 +295,12 @@ def test_the_key_comes_from_the_environment(dialect, monkeypatch):
 
 
 def test_the_key_is_never_shown(monkeypatch, caplog):
-    """Not in errors, though the server repeats it, nor in logs, reprs or manifests."""
+    """Not in errors, even if the server repeats it, nor in logs, reprs or manifests."""
     monkeypatch.setenv("COHERE_API_KEY", KEY)
     caplog.set_level(logging.DEBUG)
     shown = []
     with serving(key="another", plan=["500", "cut"]) as server:
-        reranker = Reranker(f"cohere:{server.url}", back_off=0.01)
+        reranker = Reranker(f"cohere:{server.url}", backoff=0.01)
         ranking = reranker.rerank(QUERY, TEXTS)
         with pytest.raises(ScorerError) as error:
             scores_of(reranker.model)
@@ -317,11 +317,11 @@ def test_the_key_is_never_shown(monkeypatch, caplog):
     shown += [repr(scorer._address), repr(vars(scorer)), repr(vars(scorer._client)), reranker.model.manifest.to_json()]
     shown += [record.getMessage() for record in caplog.records] + [caplog.text]
     assert not [text for text in shown if KEY in text]
-    assert "the server answered 401: invalid api token: Bearer ***" in str(error.value)
+    assert "HTTP 401: invalid api token: Bearer ***" in str(error.value)
     assert "COHERE_API_KEY or CO_API_KEY" in str(error.value)
 
 
-def test_a_key_that_no_header_can_hold_is_not_repeated(monkeypatch):
+def test_an_invalid_key_is_not_repeated(monkeypatch):
     monkeypatch.setenv("TEI_API_KEY", f"{KEY}\nX-Injected: yes")
     with serving() as server:
         with pytest.raises(ScorerError) as error:
@@ -334,15 +334,15 @@ def test_a_key_that_no_header_can_hold_is_not_repeated(monkeypatch):
 @pytest.mark.parametrize(
     ("address", "message"),
     [
-        (f"tei:http://user:{KEY}@host", "put the key in TEI_API_KEY instead"),
-        (f"jina:https://host/v1/rerank?api_key={KEY}", "put it in JINA_API_KEY instead"),
+        (f"tei:http://user:{KEY}@host", "TEI_API_KEY"),
+        (f"jina:https://host/v1/rerank?api_key={KEY}", "JINA_API_KEY"),
         ("tei:", "tei: expected a URL, such as tei:http://127.0.0.1:8080"),
         ("vllm:some-model", "vllm: expected a URL"),
         ("tei:ftp://host", "expected an http or https URL with a host"),
         ("tei:http://host:99999", "expected an http or https URL with a host"),
     ],
 )
-def test_bad_addresses_are_named_without_repeating_them(address, message):
+def test_an_invalid_address_is_an_error_that_does_not_repeat_it(address, message):
     with pytest.raises(ArtifactError) as error:
         load_artifact(address)
     assert message in str(error.value)
@@ -358,23 +358,24 @@ def test_bad_addresses_are_named_without_repeating_them(address, message):
         ("vllm:https://host/pool/score?region=eu#m", "https://host/pool/score?region=eu", "m"),
     ],
 )
-def test_addresses(text, url, model):
+def test_an_address_is_parsed(text, url, model):
     address = Address.parse(text)
     assert address.url.geturl() == url
     assert address.model == model
 
 
 @pytest.mark.parametrize(
-    "options", [{"timeout": 0}, {"retries": -1}, {"back_off": -1}, {"concurrency": 0}, {"most": -1}]
+    "options", [{"timeout": 0}, {"retries": -1}, {"backoff": -1}, {"concurrency": 0}, {"max_documents": -1}]
 )
-def test_bad_options_are_named(options):
-    with pytest.raises(InputError, match=next(iter(options))):
+def test_an_invalid_option_is_named(options):
+    with pytest.raises(InputError) as error:
         Model.load("tei:http://127.0.0.1:9", **options)
+    assert error.value.field == next(iter(options))
 
 
-def test_a_forked_process_asks_on_a_connection_of_its_own():
+def test_a_forked_process_uses_its_own_connections():
     with serving() as server:
         model = opened(server)
-        expected = scores_of(model).tolist()  # leaves a connection and a thread behind
+        expected = scores_of(model).tolist()  # opens a connection and starts a thread
         assert forked(lambda: scores_of(model).tolist()) == expected
         assert scores_of(model).tolist() == expected

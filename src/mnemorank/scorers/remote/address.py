@@ -15,7 +15,10 @@ _SECRET_WORDS = ("key", "token", "secret", "password", "signature")
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """:param url: of the endpoint, without the model."""
+    """A parsed address.
+
+    :param url: of the endpoint, without the model.
+    """
 
     dialect: Dialect
     url: SplitResult
@@ -23,7 +26,7 @@ class Address:
 
     @classmethod
     def parse(cls, text: str) -> Address:
-        """Errors never repeat the address, in case a secret is in it."""
+        """Parse an address. Errors do not repeat it, since it may contain a secret."""
         name, _, rest = text.partition(":")
         try:
             dialect = dialects[name]
@@ -39,23 +42,23 @@ class Address:
         return cls(dialect, url._replace(path=path, fragment=""), url.fragment or dialect.model)
 
     def key(self) -> str | None:
-        """From the environment at every request, so that a renewed key is taken up; kept nowhere."""
+        """Return the API key from the environment. It is read for every request, so that it can be rotated."""
         for variable in self.dialect.key_variables:
             key = os.environ.get(variable, "").strip()
             if key and not (key.isascii() and key.isprintable()):
-                raise ScorerError(f"{variable}: holds characters that cannot be sent in a header")
+                raise ScorerError(f"{variable}: contains characters that are not allowed in an HTTP header")
             if key:
                 return key
         return None
 
 
 def is_remote(name: object) -> bool:
-    """Whether a model's name is a remote address."""
+    """Return whether the name of a model is a remote address."""
     return isinstance(name, str) and ":" in name and name.partition(":")[0] in dialects
 
 
 def remote_manifest(name: str) -> Manifest:
-    """What holds for a remote model that is named by its address alone: text as it is, no calibration."""
+    """Return the manifest of a remote model without one of its own: plain text, no calibration."""
     address = Address.parse(name)
     return Manifest(
         name=name,
@@ -69,12 +72,12 @@ def remote_manifest(name: str) -> Manifest:
 def _check_url(url: SplitResult, name: str, dialect: Dialect) -> None:
     variable = dialect.key_variables[0]
     if url.username is not None or url.password is not None:
-        raise ArtifactError(f"{name}: the URL carries a user or password; put the key in {variable} instead")
+        raise ArtifactError(f"{name}: the URL contains a user name or password; set {variable} instead")
     if any(word in key.lower() for key, _ in parse_qsl(url.query) for word in _SECRET_WORDS):
-        raise ArtifactError(f"{name}: the URL's query seems to carry a key; put it in {variable} instead")
+        raise ArtifactError(f"{name}: the query string of the URL seems to contain a key; set {variable} instead")
     try:
-        port_fits = url.port is None or url.port > 0
+        is_valid_port = url.port is None or url.port > 0
     except ValueError:
-        port_fits = False
-    if url.scheme not in ("http", "https") or not url.hostname or not port_fits:
+        is_valid_port = False
+    if url.scheme not in ("http", "https") or not url.hostname or not is_valid_port:
         raise ArtifactError(f"{name}: expected an http or https URL with a host, such as http://127.0.0.1:8080")

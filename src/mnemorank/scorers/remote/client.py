@@ -1,10 +1,11 @@
-"""A small JSON-over-HTTP client on the standard library: kept connections, and one time limit for a whole exchange."""
+"""A small JSON-over-HTTP client on the standard library, with keep-alive and one deadline for a whole exchange."""
 
 from __future__ import annotations
 
 import http.client
 import io
 import json
+import math
 import os
 import socket
 import ssl
@@ -12,22 +13,26 @@ import threading
 import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from functools import partial
 from typing import Any
 from urllib.parse import SplitResult
 
 from mnemorank._internal.deadline import Deadline
 
-_CHUNK = 1 << 16
-_LARGEST_ANSWER = 1 << 26
+_CHUNK_BYTES = 1 << 16
+_MAX_RESPONSE_BYTES = 1 << 26
 
 
-class Unreachable(Exception):  # noqa: N818 - a condition to retry on, never shown by this name
-    """No whole answer came: refused, cut or too slow. The message says which."""
+class ConnectionFailedError(Exception):
+    """No complete response arrived: the connection was refused, cut or too slow. The message says which."""
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class HttpResponse:
+    """A complete response."""
+
     status: int
     headers: Mapping[str, str]
     content: bytes = field(repr=False)
@@ -35,9 +40,21 @@ class Answer:
     def json(self) -> Any:
         return json.loads(self.content)
 
+    def retry_after(self) -> float:
+        """Return the seconds of the `Retry-After` header, 0 if it is missing, in the past or invalid."""
+        value = next((text for name, text in self.headers.items() if name.lower() == "retry-after"), "").strip()
+        try:
+            seconds = float(value)
+        except ValueError:
+            try:
+                seconds = (parsedate_to_datetime(value) - datetime.now(UTC)).total_seconds()
+            except (ValueError, TypeError):
+                return 0.0
+        return max(seconds, 0.0) if math.isfinite(seconds) else 0.0
+
 
 class HttpClient:
-    """Posts to one URL. Safe to use from many threads; each exchange has a connection of its own."""
+    """Posts JSON to one URL. Safe to use from many threads; each exchange has its own connection."""
 
     def __init__(self, url: SplitResult) -> None:
         self._url = url
@@ -46,20 +63,20 @@ class HttpClient:
         self._idle: list[http.client.HTTPConnection] = []
         self._lock = threading.Lock()
         self._closed = False
-        self._process = os.getpid()
+        self._process_id = os.getpid()
         weakref.finalize(self, _close_all, self._idle)  # for callers that never close
 
-    def post(self, body: Mapping[str, Any], headers: Mapping[str, str], deadline: Deadline) -> Answer:
-        """:param deadline: for the whole exchange."""
+    def post(self, body: Mapping[str, Any], headers: Mapping[str, str], deadline: Deadline) -> HttpResponse:
+        """Send a request and return the response; raise ConnectionFailedError if none is complete by the deadline."""
         content = json.dumps(body).encode()
         headers = {"Content-Type": "application/json", "Accept": "application/json", **headers}
-        kept = self._take()
-        if kept is not None:
+        idle = self._take_idle()
+        if idle is not None:
             try:
-                return self._exchange(kept, content, headers, deadline)
-            except _Stale:
-                pass  # the server closed it while it was idle; that says nothing about the server
-        return self._exchange(self._connection(), content, headers, deadline)
+                return self._exchange(idle, content, headers, deadline)
+            except _StaleConnectionError:
+                pass  # the server closed an idle connection, which is no failure
+        return self._exchange(self._new_connection(), content, headers, deadline)
 
     def close(self) -> None:
         with self._lock:
@@ -68,39 +85,39 @@ class HttpClient:
 
     def _exchange(
         self, connection: http.client.HTTPConnection, content: bytes, headers: Mapping[str, str], deadline: Deadline
-    ) -> Answer:
-        was_used = connection.sock is not None
+    ) -> HttpResponse:
+        is_reused = connection.sock is not None
         try:
-            _limit(connection, deadline)
+            _set_timeout(connection, deadline)
             connection.request("POST", self._target, content, dict(headers))
-            connection.response_class = partial(_Response, deadline=deadline)  # type: ignore[assignment]
+            connection.response_class = partial(_DeadlineResponse, deadline=deadline)  # type: ignore[assignment]
             response = connection.getresponse()
-            answer = Answer(response.status, dict(response.headers.items()), _read(response))
+            complete = HttpResponse(response.status, dict(response.headers.items()), _read_body(response))
         except TimeoutError:
             connection.close()
-            raise Unreachable("no answer in time") from None
+            raise ConnectionFailedError("timed out") from None
         except (http.client.HTTPException, OSError) as error:
             connection.close()
-            if was_used and isinstance(error, (http.client.RemoteDisconnected, ConnectionError)):
-                raise _Stale from None
-            raise Unreachable(_reason(error)) from None
+            if is_reused and isinstance(error, (http.client.RemoteDisconnected, ConnectionError)):
+                raise _StaleConnectionError from None
+            raise ConnectionFailedError(_reason(error)) from None
         if response.will_close:
             connection.close()
         else:
             self._keep(connection)
-        return answer
+        return complete
 
-    def _connection(self) -> http.client.HTTPConnection:
+    def _new_connection(self) -> http.client.HTTPConnection:
         host = self._url.hostname or ""
         if self._tls is not None:
             return http.client.HTTPSConnection(host, self._url.port, context=self._tls)
         return http.client.HTTPConnection(host, self._url.port)
 
-    def _take(self) -> http.client.HTTPConnection | None:
+    def _take_idle(self) -> http.client.HTTPConnection | None:
         with self._lock:
-            if self._process != os.getpid():
-                # A forked child: its parent goes on with these, and two must not talk on one connection.
-                self._process = os.getpid()
+            if self._process_id != os.getpid():
+                # A forked child must not share its parent's connections.
+                self._process_id = os.getpid()
                 _close_all(self._idle)
             return self._idle.pop() if self._idle else None
 
@@ -112,73 +129,73 @@ class HttpClient:
         connection.close()
 
 
-def _close_all(connections: list[http.client.HTTPConnection]) -> None:
-    while connections:
-        connections.pop().close()
+class _StaleConnectionError(Exception):
+    """The server closed an idle connection."""
 
 
-class _Stale(Exception):  # noqa: N818
-    """A kept connection turned out to be closed."""
-
-
-class _Response(http.client.HTTPResponse):
-    """A response that is read until the deadline, head and body, however slowly its bytes come."""
+class _DeadlineResponse(http.client.HTTPResponse):
+    """A response whose head and body are read until the deadline, however slowly the bytes arrive."""
 
     def __init__(self, sock: socket.socket, *arguments: Any, deadline: Deadline, **options: Any) -> None:
         super().__init__(sock, *arguments, **options)
-        self.fp = io.BufferedReader(_Punctual(sock, self.fp.detach(), deadline))
+        self.fp = io.BufferedReader(_DeadlineReader(sock, self.fp.detach(), deadline))
 
 
-class _Punctual(io.RawIOBase):
-    """What comes from a socket, each piece of it in the time that is left."""
+class _DeadlineReader(io.RawIOBase):
+    """A socket stream that sets the timeout of each read to the time left."""
 
-    def __init__(self, sock: socket.socket, source: io.RawIOBase, deadline: Deadline) -> None:
-        self._sock, self._source, self._deadline = sock, source, deadline
+    def __init__(self, sock: socket.socket, stream: io.RawIOBase, deadline: Deadline) -> None:
+        self._sock, self._stream, self._deadline = sock, stream, deadline
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int | None:
-        self._sock.settimeout(_left(self._deadline))
-        return self._source.readinto(buffer)
+        self._sock.settimeout(_time_left(self._deadline))
+        return self._stream.readinto(buffer)
 
     def close(self) -> None:
-        self._source.close()
+        self._stream.close()
         super().close()
 
 
-def _limit(connection: http.client.HTTPConnection, deadline: Deadline) -> None:
-    connection.timeout = _left(deadline)
+def _close_all(connections: list[http.client.HTTPConnection]) -> None:
+    while connections:
+        connections.pop().close()
+
+
+def _set_timeout(connection: http.client.HTTPConnection, deadline: Deadline) -> None:
+    connection.timeout = _time_left(deadline)
     if connection.sock is not None:
         connection.sock.settimeout(connection.timeout)
 
 
-def _left(deadline: Deadline) -> float:
+def _time_left(deadline: Deadline) -> float:
     if deadline.expired:
         raise TimeoutError
     return deadline.remaining()
 
 
-def _read(response: http.client.HTTPResponse) -> bytes:
-    """The body, piece by piece, so that it is given up where it grows too large."""
+def _read_body(response: http.client.HTTPResponse) -> bytes:
+    """Read the body in chunks, up to a size limit."""
     parts: list[bytes] = []
     size = 0
-    while part := response.read1(_CHUNK):
+    while part := response.read1(_CHUNK_BYTES):
         parts.append(part)
         size += len(part)
-        if size > _LARGEST_ANSWER:
-            raise http.client.HTTPException("the answer is larger than 64 MB")
+        if size > _MAX_RESPONSE_BYTES:
+            raise http.client.HTTPException(f"the response is larger than {_MAX_RESPONSE_BYTES >> 20} MB")
     if response.length:
         raise http.client.IncompleteRead(b"", response.length)
-    response.close()  # read to the end piece by piece, it does not know that the connection is free again
+    response.close()  # `read1` does not mark the connection as free at the end
     return b"".join(parts)
 
 
 def _reason(error: Exception) -> str:
     if isinstance(error, http.client.IncompleteRead):
-        return "the connection was cut in the middle of the answer"
+        return "connection closed in the middle of the response"
     if isinstance(error, (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError)):
-        return "the connection was cut before an answer"
+        return "connection closed before a response"
     if isinstance(error, OSError) and error.strerror:
         return error.strerror.lower()
     return str(error) or type(error).__name__

@@ -9,30 +9,29 @@ import re
 import threading
 from collections.abc import Sequence
 from concurrent.futures import CancelledError, Future
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
 from mnemorank._internal.deadline import Deadline
 from mnemorank._internal.threads import Workers
+from mnemorank._internal.validation import check_number
 from mnemorank.artifact.resolve import Artifact
 from mnemorank.errors import InputError, MnemorankError, QueryTooLongError, ScorerError
 from mnemorank.scorers.encoding import clean
 from mnemorank.scorers.protocol import Passage, Scores
 from mnemorank.scorers.remote.address import Address
-from mnemorank.scorers.remote.client import Answer, HttpClient, Unreachable
-from mnemorank.scorers.remote.dialects import Ask
+from mnemorank.scorers.remote.client import ConnectionFailedError, HttpClient, HttpResponse
+from mnemorank.scorers.remote.dialects import RerankRequest
 
 logger = logging.getLogger(__name__)
 
-# A guess at tokens that is rather too high than too low, since the model's own tokenizer is not here.
+# The model's tokenizer is not available here; this pattern overestimates the number of tokens.
 _TOKEN = re.compile(r"[\u2e80-\u9fff\uac00-\ud7af]|\w{1,4}|[^\w\s]")
-_SPECIAL = 8
-_LEAST_ROOM = 8
-_RETRIED = frozenset({408, 425, 429, 500, 502, 503, 504, 529})
-_LONGEST_WAIT = 30.0
+_SPECIAL_TOKENS = 8
+_MIN_ROOM = 8
+_RETRY_STATUSES = frozenset({408, 425, 429, 500, 502, 503, 504, 529})
+_MAX_RETRY_AFTER = 30.0
 _GRACE = 0.05
 _ROUNDING = 1e-6
 
@@ -40,13 +39,13 @@ _ROUNDING = 1e-6
 class RemoteScorer:
     """Scores over HTTP, in requests of bounded size, a few at a time.
 
-    The key comes from the environment (the dialect's variables, such as COHERE_API_KEY) and is never shown.
+    The API key comes from the environment (the variables of the dialect, such as COHERE_API_KEY) and is never shown.
 
-    :param timeout: seconds for one request, from the first byte sent to the last received.
-    :param retries: further attempts after a refused, cut or slow request, a 429 or a 5xx.
-    :param back_off: seconds before the first of them; doubled each time, with some chance, or what Retry-After says.
+    :param timeout: seconds for one request, from the first byte sent to the last one received.
+    :param retries: further attempts after a connection error, a timeout, a 429 or a 5xx.
+    :param backoff: seconds before the first retry, doubled each time, with jitter; `Retry-After` can prolong it.
     :param concurrency: requests at once, over all calls.
-    :param most: documents in one request; the dialect's by default.
+    :param max_documents: documents in one request; by default as many as the dialect allows.
     """
 
     def __init__(
@@ -55,34 +54,40 @@ class RemoteScorer:
         *,
         timeout: float = 30.0,
         retries: int = 3,
-        back_off: float = 0.5,
+        backoff: float = 0.5,
         concurrency: int = 4,
-        most: int | None = None,
+        max_documents: int | None = None,
     ) -> None:
-        _check_options(timeout, retries, back_off, concurrency, most)
+        if not timeout > 0:
+            raise InputError(f"expected a number of seconds above 0, got {timeout!r}", field="timeout")
+        check_number("retries", retries, 0, whole=True)
+        check_number("backoff", backoff, 0)
+        check_number("concurrency", concurrency, 1, whole=True)
+        if max_documents is not None:
+            check_number("max_documents", max_documents, 1, whole=True)
         manifest = artifact.manifest
         self.name = manifest.name
         self._max_length = manifest.max_length
         self._is_probability = manifest.score_kind == "probability"
         self._address = Address.parse(manifest.base or manifest.name)
         self._dialect = self._address.dialect
-        self._timeout, self._retries, self._back_off = timeout, retries, back_off
-        self._most = most or self._dialect.most
+        self._timeout, self._retries, self._backoff = timeout, retries, backoff
+        self._max_documents = max_documents or self._dialect.max_documents
         self._client = HttpClient(self._address.url)
         self._closing = threading.Event()
         self._workers = Workers(concurrency, "mnemorank-remote")
 
     def prepare(self, texts: Sequence[str]) -> list[Passage]:
-        return [Passage(text, len(_TOKEN.findall(text))) for text in texts]
+        return [Passage(text, _count_tokens(text)) for text in texts]
 
     def offsets(self, text: str) -> list[tuple[int, int]]:
         return [match.span() for match in _TOKEN.finditer(text)]
 
     def room(self, query: str, instruction: str | None = None) -> int:
-        asked = len(_TOKEN.findall(query)) + len(_TOKEN.findall(instruction or "")) + _SPECIAL
-        if self._max_length - asked < _LEAST_ROOM:
-            raise QueryTooLongError(asked, self._max_length)
-        return self._max_length - asked
+        used = _count_tokens(query) + _count_tokens(instruction or "") + _SPECIAL_TOKENS
+        if self._max_length - used < _MIN_ROOM:
+            raise QueryTooLongError(used, self._max_length)
+        return self._max_length - used
 
     def score(
         self,
@@ -96,135 +101,148 @@ class RemoteScorer:
         texts = [clean(passage.text) for passage in passages]
 
         def run(first: int) -> None:
-            part = texts[first : first + self._most]
-            ask = Ask(clean(query), part, self._address.model, instruction, self._max_length)
-            given = self._ask(ask, deadline)
-            if given is not None:
-                scores[first : first + len(part)] = given
+            part = texts[first : first + self._max_documents]
+            request = RerankRequest(clean(query), part, self._address.model, instruction, self._max_length)
+            received = self._send(request, deadline)
+            if received is not None:
+                scores[first : first + len(part)] = received
 
         try:
-            pending = [self._workers.submit(run, first) for first in range(0, len(texts), self._most)]
+            pending = [self._workers.submit(run, first) for first in range(0, len(texts), self._max_documents)]
         except RuntimeError as error:  # the pool was shut down
             raise ScorerError(f"{self.name}: the model was closed") from error
-        given_up = self._wait(pending, deadline)
-        if given_up is not None and np.isnan(scores).all():
-            raise given_up
-        return scores.copy()  # a late answer may still be written to ours
+        out_of_time = self._wait(pending, deadline)
+        if out_of_time is not None and np.isnan(scores).all():
+            raise out_of_time
+        return scores.copy()  # a late response may still be written to the original
 
     def close(self) -> None:
         self._closing.set()
         self._workers.shutdown(cancel_futures=True)
         self._client.close()
 
-    def _wait(self, pending: Sequence[Future[None]], deadline: Deadline | None) -> _GivenUpError | None:
-        """Wait for the requests of a call. Those given up for want of time leave their documents unscored."""
-        given_up = None
+    def _wait(self, pending: Sequence[Future[None]], deadline: Deadline | None) -> _OutOfTimeError | None:
+        """Wait for the requests of a call, at most until the deadline; return the error of one that ran out of time."""
+        out_of_time = None
         try:
             for future in pending:
                 try:
                     future.result(None if deadline is None else deadline.remaining() + _GRACE)
-                except _GivenUpError as error:
-                    given_up = error
+                except _OutOfTimeError as error:
+                    out_of_time = error
         except TimeoutError:
-            pass  # other calls' requests are ahead of ours; what is not here by now is late
+            pass  # documents without a response by now stay unscored
         except MnemorankError:
             raise
         except CancelledError as error:
             raise ScorerError(f"{self.name}: the model was closed") from error
-        except Exception as error:  # named by its type alone: its message might hold the key
+        except Exception as error:  # the message might contain the key
             raise ScorerError(f"{self.name}: the request failed ({type(error).__name__})") from None
         finally:
             for future in pending:
                 future.cancel()
-        return given_up
+        return out_of_time
 
-    def _ask(self, ask: Ask, deadline: Deadline | None) -> Scores | None:
-        """The scores of one request's documents; None where the deadline came first."""
+    def _send(self, request: RerankRequest, deadline: Deadline | None) -> Scores | None:
+        """Return the scores of the documents, retrying if needed; None if the deadline expires first."""
         attempt = 0
         while True:
             limit = Deadline(self._timeout) if deadline is None else deadline.within(self._timeout)
             if limit.expired:
                 return None
-            problem, wait = self._attempt(ask, limit)
-            if not isinstance(problem, str):
-                return problem
+            outcome = self._attempt(request, limit)
+            if not isinstance(outcome, _Failure):
+                return outcome
             if deadline is not None and deadline.expired:
                 return None
-            if wait is None or attempt >= self._retries:
-                tried = f" ({attempt + 1} attempts)" if attempt else ""
-                raise ScorerError(f"{self.name}: {problem}{tried}")
-            pause = max(wait, self._back_off * 2**attempt * random.uniform(0.5, 1.0))
+            if not outcome.is_retryable or attempt >= self._retries:
+                attempts = f" ({attempt + 1} attempts)" if attempt else ""
+                raise ScorerError(f"{self.name}: {outcome.reason}{attempts}")
+            pause = max(outcome.retry_after, self._backoff * 2**attempt * random.uniform(0.5, 1.0))
             if deadline is not None and deadline.remaining() <= pause:
-                raise _GivenUpError(f"{self.name}: {problem}; no time to try again")
-            logger.info("%s: %s; next attempt in %.1f s", self.name, problem, pause)
+                raise _OutOfTimeError(f"{self.name}: {outcome.reason}; no time left to retry")
+            logger.info("%s: %s; retrying in %.1f s", self.name, outcome.reason, pause)
             if self._closing.wait(pause):
                 raise ScorerError(f"{self.name}: the model was closed")
             attempt += 1
 
-    def _attempt(self, ask: Ask, limit: Deadline) -> tuple[Scores | str, float | None]:
-        """Scores, or what went wrong and how long to wait at least before trying again (None: never)."""
+    def _attempt(self, request: RerankRequest, limit: Deadline) -> Scores | _Failure:
         try:
-            answer = self._client.post(self._dialect.write(ask), self._headers(), limit)
-        except Unreachable as error:
-            return self._hidden(str(error)), 0.0
-        if answer.status in _RETRIED:
-            return self._refusal(answer), _retry_after(answer)
-        if answer.status != 200:
-            return self._refusal(answer), None
+            response = self._client.post(self._dialect.write(request), self._headers(), limit)
+        except ConnectionFailedError as error:
+            return _Failure(self._redacted(str(error)), is_retryable=True)
+        if response.status in _RETRY_STATUSES:
+            wait = min(response.retry_after(), _MAX_RETRY_AFTER)
+            return _Failure(self._describe(response), is_retryable=True, retry_after=wait)
+        if response.status != 200:
+            return _Failure(self._describe(response))
         try:
-            pairs = list(self._dialect.read(answer.json()))
+            entries = list(self._dialect.read(response.json()))
         except ValueError as error:
-            return f"the answer is not JSON ({self._hidden(str(error)):.80})", 0.0
+            return _Failure(f"the response is not JSON ({self._redacted(str(error)):.80})", is_retryable=True)
         except (KeyError, TypeError, IndexError, AttributeError) as error:
-            what = f"{error} is missing" if isinstance(error, KeyError) else str(error)
-            return f"the answer is not {self._dialect.name}'s: {self._hidden(what):.120}", None
-        problem = self._flaw(pairs, len(ask.documents))
+            reason = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+            return _Failure(f"not a response of the {self._dialect.name} API: {self._redacted(reason):.120}")
+        problem = self._check(entries, len(request.documents))
         if problem is not None:
-            return problem, None
-        scores = np.empty(len(pairs))
-        for index, value in pairs:
+            return _Failure(problem)
+        scores = np.empty(len(entries))
+        for index, value in entries:
             scores[index] = value
-        return (np.clip(scores, 0, 1) if self._is_probability else scores), None
+        return np.clip(scores, 0, 1) if self._is_probability else scores
 
-    def _flaw(self, pairs: Sequence[tuple[int, float]], asked: int) -> str | None:
-        indexes = {index for index, _ in pairs}
-        if indexes != set(range(asked)) or len(pairs) != asked:
-            known = len(indexes & set(range(asked)))
-            return f"the answer is partial: it scores {known} of {asked} documents ({len(pairs)} entries)"
-        if not all(math.isfinite(value) for _, value in pairs):
-            return "the answer has a score that is not a number"
-        if self._is_probability and not all(-_ROUNDING <= value <= 1 + _ROUNDING for _, value in pairs):
-            return (
-                "the answer has scores outside 0 to 1, which are no probabilities; state score_kind logit in a "
-                "mnemorank.json for this model"
-            )
+    def _check(self, entries: Sequence[tuple[int, float]], count: int) -> str | None:
+        """Return what is wrong with the scores of `count` documents, if anything."""
+        indexes = {index for index, _ in entries}
+        if indexes != set(range(count)) or len(entries) != count:
+            known = len(indexes & set(range(count)))
+            return f"incomplete response: {known} of {count} documents scored ({len(entries)} entries)"
+        if not all(math.isfinite(value) for _, value in entries):
+            return "the response contains a score that is not a number"
+        if self._is_probability and not all(-_ROUNDING <= value <= 1 + _ROUNDING for _, value in entries):
+            return 'expected scores from 0 to 1; for logits, set "score_kind": "logit" in a manifest for this model'
         return None
 
     def _headers(self) -> dict[str, str]:
         key = self._address.key()
         return {"Authorization": f"Bearer {key}"} if key else {}
 
-    def _refusal(self, answer: Answer) -> str:
-        reason = self._hidden(_message(answer))
+    def _describe(self, response: HttpResponse) -> str:
+        message = self._redacted(_message(response))
         hint = ""
-        if answer.status in (401, 403):
-            hint = f"; the key is read from {' or '.join(self._dialect.key_variables)}"
-        return f"the server answered {answer.status}{f': {reason}' if reason else ''}{hint}"
+        if response.status in (401, 403):
+            hint = f"; set the API key in {' or '.join(self._dialect.key_variables)}"
+        return f"HTTP {response.status}{f': {message}' if message else ''}{hint}"
 
-    def _hidden(self, text: str) -> str:
-        """A server may repeat the key it was given; we do not."""
+    def _redacted(self, text: str) -> str:
+        """Return the text without the key, which a server may repeat."""
         key = self._address.key()
         return text.replace(key, "***") if key else text
 
 
-class _GivenUpError(ScorerError):
-    """The server failed, and the deadline left no time for another attempt."""
+class _Failure(NamedTuple):
+    """A failed attempt.
+
+    :param retry_after: the least number of seconds before the next attempt.
+    """
+
+    reason: str
+    is_retryable: bool = False
+    retry_after: float = 0.0
 
 
-def _message(answer: Answer) -> str:
-    """The reason in an error body of any dialect."""
+class _OutOfTimeError(ScorerError):
+    """The server failed, and the deadline leaves no time for a retry."""
+
+
+def _count_tokens(text: str) -> int:
+    return len(_TOKEN.findall(text))
+
+
+def _message(response: HttpResponse) -> str:
+    """Return the message in the error body of any dialect."""
     try:
-        body = answer.json()
+        body = response.json()
     except ValueError:
         return ""
     for name in ("message", "detail", "error"):
@@ -234,25 +252,3 @@ def _message(answer: Answer) -> str:
         if isinstance(value, str) and value:
             return value[:200]
     return ""
-
-
-def _retry_after(answer: Answer) -> float:
-    value = next((text for name, text in answer.headers.items() if name.lower() == "retry-after"), "").strip()
-    try:
-        wait = float(value) if value else 0.0
-    except ValueError:
-        try:
-            wait = (parsedate_to_datetime(value) - datetime.now(UTC)).total_seconds()
-        except (ValueError, TypeError):
-            return 0.0
-    return min(max(wait, 0.0), _LONGEST_WAIT) if math.isfinite(wait) else 0.0
-
-
-def _check_options(timeout: Any, retries: Any, back_off: Any, concurrency: Any, most: Any) -> None:
-    for name, value, low in (("retries", retries, 0), ("concurrency", concurrency, 1), ("most", most or 1, 1)):
-        if not isinstance(value, int) or value < low:
-            raise InputError(f"expected a whole number from {low}, got {value!r}", field=name)
-    if not timeout > 0:
-        raise InputError(f"expected a number of seconds above 0, got {timeout!r}", field="timeout")
-    if not back_off >= 0:
-        raise InputError(f"expected a number of seconds from 0, got {back_off!r}", field="back_off")

@@ -1,6 +1,8 @@
-"""The HTTP dialects of remote rerankers, one file each. To add one: write a file like `tei.py` and name it here."""
+"""Dialects of remote rerankers, one API per file. To add one, write a file like `tei.py` in this folder."""
 
-from mnemorank.scorers.remote.dialects import cohere, jina, litellm, tei, vllm, voyage
-from mnemorank.scorers.remote.dialects.protocol import Ask, Dialect, dialects
+from mnemorank._internal.plugins import import_plugins
+from mnemorank.scorers.remote.dialects.protocol import Dialect, RerankRequest, dialects
 
-__all__ = ["Ask", "Dialect", "cohere", "dialects", "jina", "litellm", "tei", "vllm", "voyage"]
+__all__ = ["Dialect", "RerankRequest", "dialects"]
+
+import_plugins(__name__, __path__)

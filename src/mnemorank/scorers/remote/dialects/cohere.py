@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
-from mnemorank.scorers.remote.dialects.protocol import Ask, Dialect, dialects, indexed
+from mnemorank.scorers.remote.dialects.protocol import Dialect, RerankRequest, dialects, read_entries
 
 
-def write(ask: Ask) -> dict[str, Any]:
+def write(request: RerankRequest) -> dict[str, Any]:
     return {
-        "model": ask.model,
-        "query": ask.query,
-        "documents": ask.documents,
-        "top_n": len(ask.documents),
-        "max_tokens_per_doc": ask.max_length,
+        "model": request.model,
+        "query": request.query,
+        "documents": request.documents,
+        "top_n": len(request.documents),
+        "max_tokens_per_doc": request.max_length,
     }
 
 
-def read(answer: Any) -> list[tuple[int, float]]:
-    return indexed(answer["results"], "relevance_score")
+def read(response: Any) -> list[tuple[int, float]]:
+    return read_entries(response["results"], "relevance_score")
 
 
 dialects.add(

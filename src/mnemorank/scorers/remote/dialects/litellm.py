@@ -1,25 +1,30 @@
-"""LiteLLM's proxy: POST /rerank in Cohere's shape, whichever provider is behind it."""
+"""LiteLLM's proxy: POST /rerank in Cohere's form, whichever provider is behind it."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from mnemorank.scorers.remote.dialects.protocol import Ask, Dialect, dialects, indexed
+from mnemorank.scorers.remote.dialects.protocol import Dialect, RerankRequest, dialects, read_entries
 
 
-def write(ask: Ask) -> dict[str, Any]:
-    body = {"model": ask.model, "query": ask.query, "documents": ask.documents, "top_n": len(ask.documents)}
+def write(request: RerankRequest) -> dict[str, Any]:
+    body = {
+        "model": request.model,
+        "query": request.query,
+        "documents": request.documents,
+        "top_n": len(request.documents),
+    }
     return {key: value for key, value in body.items() if value is not None}
 
 
-def read(answer: Any) -> list[tuple[int, float]]:
-    return indexed(answer["results"], "relevance_score")
+def read(response: Any) -> list[tuple[int, float]]:
+    return read_entries(response["results"], "relevance_score")
 
 
 dialects.add(
     Dialect(
         "litellm",
-        "LiteLLM's proxy and other gateways in Cohere's shape",
+        "LiteLLM's proxy and other gateways with Cohere's form",
         "/rerank",
         write,
         read,

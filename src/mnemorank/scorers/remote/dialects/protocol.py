@@ -1,4 +1,4 @@
-"""What tells one remote reranking API from another."""
+"""What distinguishes one remote reranking API from another."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from mnemorank._internal.plugins import PluginTable
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
-    """One request: a query and the documents to score.
+class RerankRequest:
+    """A query and the documents to score.
 
-    :param max_length: tokens of a document that the model is to read.
+    :param max_length: how many tokens of a document the model should read.
     """
 
     query: str
@@ -25,26 +25,28 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """:param path: of the endpoint, where an address names the host alone.
-    :param write: the body of a request.
-    :param read: index and score of each document in an answer; raises KeyError, TypeError or ValueError on any other
-        shape.
-    :param key_variables: environment variables that may hold the key, in order.
-    :param url: the hosted service, for dialects that have one.
-    :param model: asked for where the address names none.
-    :param most: documents in one request; larger pools are split.
-    :param max_length: tokens that the models are known to read; longer memories are read in windows.
+    """A reranking API.
+
+    :param path: of the endpoint, for addresses that name only a host.
+    :param write: returns the body of a request.
+    :param read: returns index and score of each document in a response; raises KeyError, TypeError or ValueError if the
+        response has a different shape.
+    :param key_variables: environment variables that may hold the API key, in order of precedence.
+    :param url: of the hosted service, if there is one.
+    :param model: the default model.
+    :param max_documents: in one request; larger pools are split.
+    :param max_length: tokens that the models read; longer memories are read in windows.
     """
 
     name: str
     description: str
     path: str
-    write: Callable[[Ask], Mapping[str, Any]]
+    write: Callable[[RerankRequest], Mapping[str, Any]]
     read: Callable[[Any], Iterable[tuple[int, float]]]
     key_variables: tuple[str, ...]
     url: str | None = None
     model: str | None = None
-    most: int = 100
+    max_documents: int = 100
     max_length: int = 512
     score_kind: str = "probability"
 
@@ -52,20 +54,23 @@ class Dialect:
 dialects: PluginTable[Dialect] = PluginTable("remote dialect")
 
 
-def indexed(entries: Any, score: str) -> list[tuple[int, float]]:
-    """Read `[{"index", SCORE}, …]`, the shape that most answers have."""
+def read_entries(entries: Any, score: str) -> list[tuple[int, float]]:
+    """Read `[{"index": …, SCORE: …}, …]`, the form that most responses have.
+
+    :param score: the key of the score.
+    """
     if not isinstance(entries, list):
         raise TypeError(f"expected a list of scores, got {type(entries).__name__}")
-    return [(_whole(entry["index"]), _number(entry[score])) for entry in entries]
+    return [(_index(entry["index"]), _score(entry[score])) for entry in entries]
 
 
-def _whole(value: Any) -> int:
+def _index(value: Any) -> int:
     if not isinstance(value, int) or isinstance(value, bool):
         raise TypeError(f"index: expected a whole number, got {value!r:.40}")
     return value
 
 
-def _number(value: Any) -> float:
+def _score(value: Any) -> float:
     if not isinstance(value, (int, float)) or isinstance(value, bool):
         raise TypeError(f"score: expected a number, got {value!r:.40}")
     return float(value)

@@ -1,18 +1,24 @@
-"""Text Embeddings Inference: POST /rerank with `texts`, answered by a bare array."""
+"""Text Embeddings Inference: POST /rerank with `texts`, answered with an array."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from mnemorank.scorers.remote.dialects.protocol import Ask, Dialect, dialects, indexed
+from mnemorank.scorers.remote.dialects.protocol import Dialect, RerankRequest, dialects, read_entries
 
 
-def write(ask: Ask) -> dict[str, Any]:
-    return {"query": ask.query, "texts": ask.documents, "truncate": True, "raw_scores": False, "return_text": False}
+def write(request: RerankRequest) -> dict[str, Any]:
+    return {
+        "query": request.query,
+        "texts": request.documents,
+        "truncate": True,
+        "raw_scores": False,
+        "return_text": False,
+    }
 
 
-def read(answer: Any) -> list[tuple[int, float]]:
-    return indexed(answer, "score")
+def read(response: Any) -> list[tuple[int, float]]:
+    return read_entries(response, "score")
 
 
 dialects.add(
@@ -23,6 +29,6 @@ dialects.add(
         write,
         read,
         key_variables=("TEI_API_KEY",),
-        most=32,
+        max_documents=32,
     )
 )

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
-from mnemorank.scorers.remote.dialects.protocol import Ask, Dialect, dialects, indexed
+from mnemorank.scorers.remote.dialects.protocol import Dialect, RerankRequest, dialects, read_entries
 
 
-def write(ask: Ask) -> dict[str, Any]:
-    body = {"model": ask.model, "text_1": ask.query, "text_2": ask.documents, "instruction": ask.instruction}
+def write(request: RerankRequest) -> dict[str, Any]:
+    body = {
+        "model": request.model,
+        "text_1": request.query,
+        "text_2": request.documents,
+        "instruction": request.instruction,
+    }
     return {key: value for key, value in body.items() if value is not None}
 
 
-def read(answer: Any) -> list[tuple[int, float]]:
-    return indexed(answer["data"], "score")
+def read(response: Any) -> list[tuple[int, float]]:
+    return read_entries(response["data"], "score")
 
 
 dialects.add(

@@ -1,24 +1,24 @@
-"""Voyage: POST /v1/rerank, told from Jina's by `top_k` and `data`."""
+"""Voyage: POST /v1/rerank with `top_k`, answered with `data`."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from mnemorank.scorers.remote.dialects.protocol import Ask, Dialect, dialects, indexed
+from mnemorank.scorers.remote.dialects.protocol import Dialect, RerankRequest, dialects, read_entries
 
 
-def write(ask: Ask) -> dict[str, Any]:
+def write(request: RerankRequest) -> dict[str, Any]:
     return {
-        "model": ask.model,
-        "query": ask.query,
-        "documents": ask.documents,
-        "top_k": len(ask.documents),
+        "model": request.model,
+        "query": request.query,
+        "documents": request.documents,
+        "top_k": len(request.documents),
         "truncation": True,
     }
 
 
-def read(answer: Any) -> list[tuple[int, float]]:
-    return indexed(answer["data"], "relevance_score")
+def read(response: Any) -> list[tuple[int, float]]:
+    return read_entries(response["data"], "relevance_score")
 
 
 dialects.add(
