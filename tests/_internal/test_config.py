@@ -77,7 +77,7 @@ def test_lists_become_tuples_strings_paths_and_whole_numbers_floats():
 def test_an_error_names_the_file_and_the_key(table, field, code):
     with pytest.raises(InputError) as caught:
         validate(**table)
-    assert caught.value.field == f"my.toml: {field}"
+    assert (caught.value.location, caught.value.field) == ("my.toml", field)
     assert caught.value.code == code
 
 
@@ -100,7 +100,7 @@ def test_variables_are_replaced_in_all_strings(monkeypatch):
     assert (Path(package) / "errors.py").is_file()
     with pytest.raises(InputError) as caught:
         expand_variables({"a": [{"b": "${OTHER}"}]}, "my.toml")
-    assert caught.value.field == "my.toml: a.0.b"
+    assert (caught.value.location, caught.value.field) == ("my.toml", "a.0.b")
     assert caught.value.code == "missing"
 
 
@@ -115,19 +115,19 @@ def test_overrides_set_and_remove_values_without_changing_the_table():
 
 
 @pytest.mark.parametrize(
-    ("override", "field"),
+    ("override", "location", "field"),
     [
-        ("a", "--set"),
-        ("=1", "--set"),
-        ("list.7.c=1", "--set: list.7.c"),
-        ("a.b.c=1", "--set: a.b.c"),
-        ("a.x=", "--set: a.x"),
+        ("a", None, "--set"),
+        ("=1", None, "--set"),
+        ("list.7.c=1", "--set", "list.7.c"),
+        ("a.b.c=1", "--set", "a.b.c"),
+        ("a.x=", "--set", "a.x"),
     ],
 )
-def test_overrides_that_fit_nowhere_are_named(override, field):
+def test_invalid_overrides_are_named(override, location, field):
     with pytest.raises(InputError) as caught:
         apply_override({"a": {"b": 1}, "list": [{"c": 1}]}, override)
-    assert caught.value.field == field
+    assert (caught.value.location, caught.value.field) == (location, field)
 
 
 def test_a_file_that_is_not_toml_is_named(tmp_path):
@@ -135,4 +135,5 @@ def test_a_file_that_is_not_toml_is_named(tmp_path):
     path.write_text("model = [", encoding="utf-8")
     with pytest.raises(InputError) as caught:
         read_toml(path)
-    assert caught.value.field == str(path)
+    assert caught.value.location == str(path)
+    assert caught.value.code == "unreadable"

@@ -46,6 +46,12 @@ def test_help_has_an_example(capsys, command):
     assert f"Example:\n  mnemorank {command}" in capsys.readouterr().out
 
 
+def test_a_command_does_not_import_what_others_need():
+    code = "import sys; from mnemorank.cli import main; main(['models', 'list']); print(sorted(sys.modules))"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not {"pydantic", "fastapi", "torch", "mnemorank.server", "mnemorank.learning"} & set(run.stdout.split("'"))
+
+
 def test_a_closed_pipe_is_not_an_error(memories, tiny_onnx):
     command = f"{sys.executable} -m mnemorank rerank ruby {memories} --model {tiny_onnx} | head -c 1 >/dev/null"
     run = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True)

@@ -65,14 +65,15 @@ def test_a_loss_may_be_named_only_once(recipe_file):
     override = "loss=[{name='bce'}, {name='margin'}, {name='bce', options={pos_weight=2}}]"
     with pytest.raises(InputError) as caught:
         check_recipe(load_recipe(recipe_file, [override]))
-    assert caught.value.field == "mine.toml: loss.2.name"
+    assert (caught.value.location, caught.value.field) == ("mine.toml", "loss.2.name")
 
 
 def test_an_unset_environment_variable_is_an_error(recipe_file, monkeypatch):
     monkeypatch.delenv("RECIPE_TEST_DATA")
     with pytest.raises(InputError, match="RECIPE_TEST_DATA") as caught:
         load_recipe(recipe_file)
-    assert (caught.value.field, caught.value.code) == ("mine.toml: data.0.path", "missing")
+    assert (caught.value.location, caught.value.field) == ("mine.toml", "data.0.path")
+    assert caught.value.code == "missing"
 
 
 def test_overrides_set_tables_list_items_and_new_keys(recipe_file):
@@ -135,21 +136,22 @@ def test_an_override_without_a_value_removes_the_key(recipe_file):
 def test_errors_name_the_key(recipe_file, override, field, code):
     with pytest.raises(InputError) as caught:
         load_recipe(recipe_file, [override])
-    assert (caught.value.field, caught.value.code) == (f"mine.toml: {field}", code)
+    assert (caught.value.location, caught.value.field) == ("mine.toml", field)
+    assert caught.value.code == code
 
 
 @pytest.mark.parametrize(
-    ("override", "field", "code"),
+    ("override", "location", "field", "code"),
     [
-        ("epochs", "--set", "invalid"),
-        ("data.7.max_examples=5", "--set: data.7.max_examples", "invalid"),
-        ("train.epocs=", "--set: train.epocs", "unknown"),
+        ("epochs", None, "--set", "invalid"),
+        ("data.7.max_examples=5", "--set", "data.7.max_examples", "invalid"),
+        ("train.epocs=", "--set", "train.epocs", "unknown"),
     ],
 )
-def test_errors_in_overrides_name_the_override(recipe_file, override, field, code):
+def test_errors_in_overrides_name_the_override(recipe_file, override, location, field, code):
     with pytest.raises(InputError) as caught:
         load_recipe(recipe_file, [override])
-    assert (caught.value.field, caught.value.code) == (field, code)
+    assert (caught.value.location, caught.value.field, caught.value.code) == (location, field, code)
 
 
 @pytest.mark.parametrize(
@@ -174,7 +176,8 @@ def test_a_recipe_needs_a_base():
     table = {"name": "x", "loss": [{"name": "bce"}], "data": [{"path": "x"}], "model": {"format": "plain"}}
     with pytest.raises(InputError) as caught:
         parse_recipe(table)
-    assert (caught.value.field, caught.value.code) == ("recipe: model.base", "missing")
+    assert (caught.value.location, caught.value.field) == ("recipe", "model.base")
+    assert caught.value.code == "missing"
 
 
 @pytest.mark.parametrize(
@@ -191,7 +194,8 @@ def test_a_recipe_needs_a_base():
 def test_errors_in_losses_name_the_key(loss, field, code):
     with pytest.raises(InputError) as caught:
         check_recipe(parse_recipe({"name": "x", "model": {"base": "x"}, "data": [{"path": "x"}], "loss": [loss]}))
-    assert (caught.value.field, caught.value.code) == (f"recipe: {field}", code)
+    assert (caught.value.location, caught.value.field) == ("recipe", field)
+    assert caught.value.code == code
 
 
 @pytest.mark.parametrize("key", ["train.epocs", "stage.0.epocs"])
@@ -199,7 +203,7 @@ def test_errors_distinguish_shared_tables_from_stages(recipe_file, key):
     recipe_file.write_text(recipe_file.read_text() + '\n[[stage]]\nname = "a"\n')
     with pytest.raises(InputError) as caught:
         load_recipe(recipe_file, [f"{key}=3"])
-    assert caught.value.field == f"mine.toml: {key}"
+    assert (caught.value.location, caught.value.field) == ("mine.toml", key)
 
 
 def test_stages_inherit_from_the_shared_tables(recipe_file):
@@ -237,4 +241,4 @@ def test_a_file_that_is_not_toml_is_an_error(tmp_path):
     path.write_text("model = [", encoding="utf-8")
     with pytest.raises(InputError) as caught:
         load_recipe(path)
-    assert caught.value.field == str(path)
+    assert caught.value.location == str(path)

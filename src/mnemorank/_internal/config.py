@@ -22,6 +22,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from mnemorank.errors import InputError
 
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
+# The option of the command line that overrides a key.
+_OVERRIDE = "--set"
 
 
 class ConfigModel(BaseModel):
@@ -34,14 +36,15 @@ Model = TypeVar("Model", bound=BaseModel)
 
 
 def read_toml(path: Path) -> dict[str, Any]:
+    """Return the tables of a TOML file."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise InputError(f"could not be read as TOML: {error}", field=str(path)) from None
+        raise InputError(f"cannot read the file as TOML: {error}", location=str(path), code="unreadable") from None
 
 
 def validate_config(model: type[Model], table: object, source: str, path: str = "") -> Model:
-    """Build a model from a table; the first error is an `InputError` whose field is `SOURCE: KEY.PATH`.
+    """Build a model from a table; the first error is an `InputError` with the source as location, the key as field.
 
     :param source: where the table comes from, usually a file name.
     :param path: the key path of the table in its source, such as `loss.0.options`.
@@ -72,7 +75,8 @@ def expand_variables(value: Any, source: str, path: str = "") -> Any:
         if match[1] == "mnemorank":
             return str(Path(__file__).parents[1])
         if match[1] not in os.environ:
-            raise InputError(f"environment variable {match[1]} is not set", field=f"{source}: {path}", code="missing")
+            message = f"environment variable {match[1]} is not set"
+            raise InputError(message, field=path, code="missing", location=source)
         return os.environ[match[1]]
 
     return _VARIABLE.sub(variable, value)
@@ -86,12 +90,12 @@ def apply_override(table: Mapping[str, Any], override: str) -> dict[str, Any]:
     """
     key, equals, text = override.partition("=")
     if not equals or not key.strip():
-        raise InputError(f"expected key=value, got {override!r}", field="--set")
+        raise InputError(f"expected key=value, got {override!r}", field=_OVERRIDE)
     try:
         value = tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         value = text or None
-    return _with_value(table, key.strip().split("."), value, f"--set: {key.strip()}")  # type: ignore[no-any-return]
+    return _with_value(table, key.strip().split("."), value, key.strip())  # type: ignore[no-any-return]
 
 
 def check_choice(value: str, choices: Sequence[str]) -> str:
@@ -112,17 +116,19 @@ def _with_value(node: Any, keys: list[str], value: object, field: str) -> Any:
     head, *rest = keys
     if isinstance(node, list):
         if not head.isdigit() or int(head) >= len(node):
-            raise InputError(f"expected an index from 0 to {len(node) - 1}, got {head!r}", field=field)
+            message = f"expected an index from 0 to {len(node) - 1}, got {head!r}"
+            raise InputError(message, field=field, location=_OVERRIDE)
         index = int(head)
         if not rest and value is None:
             return [*node[:index], *node[index + 1 :]]
         item = _with_value(node[index], rest, value, field) if rest else value
         return [*node[:index], item, *node[index + 1 :]]
     if not isinstance(node, Mapping):
-        raise InputError(f"{head!r} is inside a value, not inside a table", field=field)
+        raise InputError(f"{head!r} is inside a value, not inside a table", field=field, location=_OVERRIDE)
     if not rest and value is None:
         if head not in node:
-            raise InputError(f"no such key to remove; expected one of {', '.join(node)}", field=field, code="unknown")
+            message = f"no such key to remove; expected one of {', '.join(node)}"
+            raise InputError(message, field=field, code="unknown", location=_OVERRIDE)
         return {key: kept for key, kept in node.items() if key != head}
     return {**node, head: _with_value(node.get(head, {}), rest, value, field) if rest else value}
 
@@ -148,35 +154,38 @@ _BOUNDS = ("greater_than", "greater_than_equal", "less_than", "less_than_equal")
 
 
 def _input_error(error: Any, model: Any, source: str, path: str) -> InputError:
-    """Translate an error of pydantic."""
-    kind, location, given = error["type"], [str(part) for part in error["loc"]], error["input"]
+    """Translate an error of pydantic.
+
+    :param path: the key path of the validated table.
+    """
+    kind, keys, value = error["type"], [str(part) for part in error["loc"]], error["input"]
     code = "invalid"
     if kind == "missing":
         message, code = "is required", "missing"
     elif kind in ("extra_forbidden", "unexpected_keyword_argument"):
-        known = _keys(_type_at(model, location[:-1]))
-        near = difflib.get_close_matches(location[-1], known, 1)
+        known = _keys(_type_at(model, keys[:-1]))
+        near = difflib.get_close_matches(keys[-1], known, 1)
         hint = f" (did you mean {near[0]!r}?)" if near else ""
         message, code = f"unknown key{hint}; expected one of {', '.join(known)}", "unknown"
     elif kind == "value_error" and isinstance(cause := error["ctx"]["error"], InputError):
         message, code = cause.message, cause.code
-        location += [cause.field] if cause.field else []
+        keys += [cause.field] if cause.field else []
     elif kind == "value_error":
         message = str(error["ctx"]["error"])
     elif kind == "literal_error":
-        message = f"expected {error['ctx']['expected']}, got {given!r:.60}"
+        message = f"expected {error['ctx']['expected']}, got {value!r:.60}"
     elif kind in _BOUNDS:
-        message = f"expected a number {_range(_type_at(model, location[:-1]), location[-1])}, got {given!r:.60}"
+        message = f"expected a number {_range(_type_at(model, keys[:-1]), keys[-1])}, got {value!r:.60}"
     elif kind in _EXPECTED:
-        message = f"expected {_EXPECTED[kind]}, got {given!r:.60}"
+        message = f"expected {_EXPECTED[kind]}, got {value!r:.60}"
     else:
         message = error["msg"]
-    key = ".".join([path, *location] if path else location)
-    return InputError(message, field=": ".join(filter(None, (source, key))), code=code)
+    key = ".".join([path, *keys] if path else keys)
+    return InputError(message, field=key or None, code=code, location=source or None)
 
 
 def _range(model: Any, key: str) -> str:
-    """The allowed range of a number, such as `from 0 to 1` or `above 0`."""
+    """Return the allowed range of a number, such as `from 0 to 1` or `above 0`."""
     limits: dict[str, float] = {}
     for constraint in model.model_fields[key].metadata:
         limits |= {name: getattr(constraint, name) for name in ("gt", "ge", "lt", "le") if hasattr(constraint, name)}
@@ -184,9 +193,9 @@ def _range(model: Any, key: str) -> str:
     return " ".join(text.format(f"{limits[name]:.10g}") for name, text in words.items() if name in limits)
 
 
-def _type_at(model: Any, location: Sequence[str]) -> Any:
-    """The model or dataclass at a location, with optional and list types unwrapped."""
-    for key in location:
+def _type_at(model: Any, keys: Sequence[str]) -> Any:
+    """Return the model or dataclass at a key path, with optional and list types unwrapped."""
+    for key in keys:
         if key.isdigit():
             continue
         is_model = isinstance(model, type) and issubclass(model, BaseModel)

@@ -41,7 +41,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code: 0 for success, 1 for a failure, 2 for bad usage or input."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # terminals that cannot show a bar character show a question mark
-    arguments = build_parser().parse_args(argv)
+    argv = sys.argv[1:] if argv is None else argv
+    arguments = build_parser([name for name in COMMANDS if name in argv]).parse_args(argv)
     for name in _NOISY_LOGGERS:
         logging.getLogger(name).setLevel(logging.ERROR)
     try:
@@ -61,7 +62,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _fail("interrupted", 130)
 
 
-def build_parser() -> argparse.ArgumentParser:
+def build_parser(commands: Sequence[str] = COMMANDS) -> argparse.ArgumentParser:
+    """Return the parser of the command line.
+
+    :param commands: those to add the arguments of, which imports what describes them; the others are only listed.
+    """
     parser = _Parser(
         prog="mnemorank",
         description="The reranker for agent memory.",
@@ -78,7 +83,8 @@ def build_parser() -> argparse.ArgumentParser:
             epilog=f"Example:\n  {command.EXAMPLE}",
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
-        command.add_arguments(subparser)
+        if name in commands:
+            command.add_arguments(subparser)
         subparser.set_defaults(run=command.run)
     return parser
 

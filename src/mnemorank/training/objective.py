@@ -35,12 +35,13 @@ def resolve_losses(settings: Sequence[LossSettings], file: str = "recipe") -> li
     """
     resolved: list[WeightedLoss] = []
     for i, entry in enumerate(settings):
-        field = f"{file}: loss.{i}"
+        field = f"loss.{i}.name"
         if entry.name not in losses:
-            known = ", ".join(losses)
-            raise InputError(f"expected one of {known}, got {entry.name!r}", field=f"{field}.name", code="unknown")
+            message = f"expected one of {', '.join(losses)}, got {entry.name!r}"
+            raise InputError(message, field=field, code="unknown", location=file)
         if any(entry.name == other.name for other in settings[:i]):
-            raise InputError(f"{entry.name} is named twice; name it once, with a weight", field=f"{field}.name")
+            message = f"{entry.name} is named twice; name it once, with a weight"
+            raise InputError(message, field=field, location=file)
         options = validate_config(losses[entry.name].options, entry.options, file, f"loss.{i}.options")
         resolved.append(WeightedLoss(losses[entry.name], entry.weight, options))
     return resolved

@@ -283,7 +283,7 @@ def parse_recipe(table: Mapping[str, Any], file: str = "recipe") -> Recipe:
     inherited = {**shared.pop("train", {}), **shared}
     stages = rest.pop("stage", [{}])
     if not isinstance(stages, list) or not all(isinstance(stage, Mapping) for stage in stages) or not stages:
-        raise InputError("expected a list of tables, [[stage]]", field=f"{file}: stage")
+        raise InputError("expected a list of tables, [[stage]]", field="stage", location=file)
     rest["stage"] = [
         {"name": f"stage-{i}" if len(stages) > 1 else "train", **inherited, **stage}
         for i, stage in enumerate(stages, 1)
@@ -292,8 +292,9 @@ def parse_recipe(table: Mapping[str, Any], file: str = "recipe") -> Recipe:
     for i, stage in enumerate(recipe.stage):
         for key in ("data", "loss"):
             if not getattr(stage, key):
-                raise InputError(f"stage {i + 1} needs at least one [[{key}]]", field=f"{file}: {key}", code="missing")
-        _check_source_names(stage.data, f"{file}: stage.{i}.data" if "data" in stages[i] else f"{file}: data")
+                message = f"stage {i + 1} needs at least one [[{key}]]"
+                raise InputError(message, field=key, code="missing", location=file)
+        _check_source_names(stage.data, f"stage.{i}.data" if "data" in stages[i] else "data", file)
     recipe._file, recipe._tables = file, dict(table)
     return recipe
 
@@ -315,7 +316,7 @@ def bundled_recipes() -> dict[str, Path]:
     return {path.stem: path for path in sorted(folder.glob("*.toml"))}
 
 
-def _check_source_names(sources: Sequence[Source], field: str) -> None:
+def _check_source_names(sources: Sequence[Source], field: str, file: str) -> None:
     """Examples know their source by name only, so sources of one name must be treated alike."""
     first: dict[str, Source] = {}
     for i, source in enumerate(sources):
@@ -325,4 +326,5 @@ def _check_source_names(sources: Sequence[Source], field: str) -> None:
                 raise InputError(
                     f"differs from that of another source named {source.display_name!r}; give each its own name",
                     field=f"{field}.{i}.{key}",
+                    location=file,
                 )
