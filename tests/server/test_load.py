@@ -156,27 +156,34 @@ def test_too_many_requests_at_once_are_429(start):
     assert "max_requests = 2" in refused.json()["error"]
 
 
-def test_a_disconnect_cancels_the_work(start):
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/rerank", {"query": "ruby", "texts": TEXTS * 400}),
+        ("/v1/memories/rerank", {"query": "ruby", "memories": TEXTS * 400}),
+        ("/score", {"queries": [f"ruby {i}" for i in range(400)], "documents": ["ruby"] * 400}),
+    ],
+)
+def test_a_disconnect_cancels_the_work(start, path, body):
     running = start()
     gate = Gate(running)
     scorer = running.app.state.slot.current.scorer
-    body = json.dumps({"query": "ruby", "texts": TEXTS * 400}).encode()
+    content = json.dumps(body).encode()
     try:
-        leaving = socket.create_connection(("127.0.0.1", running.port))
-        leaving.sendall(
-            b"POST /rerank HTTP/1.1\r\nHost: 127.0.0.1\r\ncontent-type: application/json\r\n"
-            b"content-length: %d\r\n\r\n" % len(body) + body
+        client = socket.create_connection(("127.0.0.1", running.port))
+        client.sendall(
+            b"POST %b HTTP/1.1\r\nHost: 127.0.0.1\r\ncontent-type: application/json\r\n"
+            b"content-length: %d\r\n\r\n" % (path.encode(), len(content)) + content
         )
         wait_for(lambda: scorer.waiting_pairs > 0)
-        leaving.close()
+        client.close()
         wait_for(lambda: scorer.waiting_pairs == 0)
     finally:
         gate.open()
     wait_for(lambda: running.app.state.engine._active == 0)
     assert gate.calls <= 2, "rounds were scored after the disconnect"
-    wait_for(
-        lambda: 'mnemorank_requests_total{route="/rerank",status="499"} 1.0' in running.client.get("/metrics").text
-    )
+    metric = f'mnemorank_requests_total{{route="{path}",status="499"}} 1.0'
+    wait_for(lambda: metric in running.client.get("/metrics").text)
 
 
 def test_a_small_request_overtakes_a_large_one(start):

@@ -353,3 +353,21 @@ def test_dialects_obey_the_deadline_while_tokenizing(start):
     assert len(read) < 500
     scorer.prepare = prepare
     assert len(running.client.post("/rerank", json=body).json()) == 1000
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", [PATH, "/rerank"])
+def test_the_deadline_holds_for_a_pool_of_long_texts(start, path):
+    """Tokenizing, windowing and BM25 over 3 MB take longer than the deadline."""
+    running = start(model="mini", request_timeout=1.0)
+    texts = [f"Session {i}. " + f"Ruby works at Aurora Labs in building {i} and likes tea. " * 480 for i in range(120)]
+    assert len(texts[0]) > 26_000
+    body = {"query": "Where does Ruby work now?", "memories" if path == PATH else "texts": texts}
+    started = time.monotonic()
+    answer = running.client.post(path, json=body)
+    assert time.monotonic() - started < 3
+    if path == PATH:
+        assert (answer.status_code, answer.json()["degraded"]["kind"]) == (200, "deadline")
+        assert len(answer.json()["results"]) == len(texts)
+    else:
+        assert (answer.status_code, answer.json()["error_type"]) == (424, "Backend")
