@@ -9,16 +9,17 @@ from types import SimpleNamespace
 import pytest
 
 from mnemorank._internal.hardware import HardwareProfile
+from mnemorank.artifact import resolve
 from mnemorank.errors import InputError, ScorerError
 from mnemorank.model.failover import Failover
 from mnemorank.model.model import Model
-from mnemorank.service import RerankerService, _hardware, _model_name
+from mnemorank.service import RerankerService, _hardware
 from tests.helpers import tiny_models
 from tests.helpers.rerank_server import serving
 from tests.helpers.tiny_models import QUERY, TEXTS
-from tests.scorers.torch.test_causal_lm import r3_scores
+from tests.scorers.torch.test_causal_lm import reference_scores
 
-ASKED = "where does ruby work"
+SEARCH = "where does ruby work"
 CANDIDATES = [
     {"content": "the cat", "id": 1},
     {"content": "ruby does work at aurora", "id": 2, "extra": {"kept": True}},
@@ -37,9 +38,9 @@ def ids(results):
     return [result["id"] for result in results]
 
 
-def test_new_dicts_sorted_by_rerank_score(service):
+def test_results_are_copies_sorted_by_rerank_score(service):
     before = copy.deepcopy(CANDIDATES)
-    results = service.rerank_results(ASKED, CANDIDATES)
+    results = service.rerank_results(SEARCH, CANDIDATES)
     assert before == CANDIDATES
     assert ids(results) == [2, 4, 1, 3]
     assert results[0] == {**CANDIDATES[1], "rerank_score": pytest.approx(0.88, abs=0.01)}
@@ -50,23 +51,23 @@ def test_new_dicts_sorted_by_rerank_score(service):
 
 
 def test_top_k_and_score_field(service):
-    results = service.rerank_results(ASKED, [{"body": c["content"], "id": c["id"]} for c in CANDIDATES], "body", 2)
+    results = service.rerank_results(SEARCH, [{"body": c["content"], "id": c["id"]} for c in CANDIDATES], "body", 2)
     assert ids(results) == [2, 4]
 
 
 def test_candidates_without_the_field_rank_last(service):
     candidates = [{"id": 1}, {"content": None, "id": 2}, {"content": 12345, "id": 3}, *CANDIDATES[1:2]]
-    results = service.rerank_results(ASKED, [{**c, "id": i} for i, c in enumerate(candidates)])
+    results = service.rerank_results(SEARCH, [{**c, "id": i} for i, c in enumerate(candidates)])
     assert ids(results) == [3, 2, 0, 1]
     assert [result["rerank_score"] for result in results[2:]] == [0.0, 0.0]
 
 
-def test_candidates_beyond_the_cap_keep_their_order_after_the_scored(tiny_onnx):
+def test_candidates_beyond_the_limit_follow_in_their_order(tiny_onnx):
     candidates = [{"content": "the cat", "id": i} for i in range(130)]
     candidates[40]["content"] = candidates[120]["content"] = "ruby does work"
     candidates[110]["content"] = " "
     with RerankerService(reranker_model=tiny_onnx) as service:
-        results = service.rerank_results(ASKED, candidates)
+        results = service.rerank_results(SEARCH, candidates)
     assert ids(results)[0] == 40
     assert sorted(ids(results)) == list(range(130))
     assert ids(results)[100:] == [i for i in range(100, 130) if i != 110] + [110]
@@ -78,7 +79,7 @@ def test_a_failing_model_gives_the_original_order_and_no_scores(tiny_onnx):
     model.close()
     service = RerankerService(reranker_model=model)
     candidates = [{**candidate, "score": i} for i, candidate in enumerate(CANDIDATES)]
-    results = service.rerank_results(ASKED, candidates, top_k=3)
+    results = service.rerank_results(SEARCH, candidates, top_k=3)
     assert ids(results) == [1, 2, 3]
     assert [result["rerank_score"] for result in results] == [None, None, 0.0]
     statistics = service.get_statistics()
@@ -87,28 +88,29 @@ def test_a_failing_model_gives_the_original_order_and_no_scores(tiny_onnx):
 
 
 def test_no_candidates(service):
-    assert service.rerank_results(ASKED, []) == []
+    assert service.rerank_results(SEARCH, []) == []
 
 
-def test_bad_input_is_named(service):
-    with pytest.raises(InputError, match="candidate 1"):
-        service.rerank_results(ASKED, [{"content": "a"}, "b"])
+def test_errors_name_the_field(service):
+    with pytest.raises(InputError) as error:
+        service.rerank_results(SEARCH, [{"content": "a"}, "b"])
+    assert error.value.field == "candidates.1"
     with pytest.raises(InputError) as error:
         service.rerank_results(" ", CANDIDATES)
     assert error.value.field == "query"
     with pytest.raises(InputError) as error:
-        service.rerank_results(ASKED, CANDIDATES, top_k=0)
+        service.rerank_results(SEARCH, CANDIDATES, top_k=0)
     assert error.value.field == "top_k"
     with pytest.raises(InputError) as error:
         RerankerService(max_candidates=0)
     assert error.value.field == "max_candidates"
 
 
-def test_200_concurrent_calls_from_asyncio_agree(tiny_onnx):
+def test_concurrent_calls_agree(tiny_onnx):
     async def run():
         with RerankerService(reranker_model=tiny_onnx) as service:
-            calls = [asyncio.to_thread(service.rerank_results, ASKED, CANDIDATES) for _ in range(100)]
-            calls += [service.arerank_results(ASKED, CANDIDATES) for _ in range(100)]
+            calls = [asyncio.to_thread(service.rerank_results, SEARCH, CANDIDATES) for _ in range(100)]
+            calls += [service.arerank_results(SEARCH, CANDIDATES) for _ in range(100)]
             return await asyncio.gather(*calls), service.get_statistics(), service._rerankers[None].model.loads
 
     results, statistics, loads = asyncio.run(run())
@@ -123,7 +125,7 @@ def test_200_concurrent_calls_from_asyncio_agree(tiny_onnx):
     assert statistics["average_time_per_rerank"] > 0
 
 
-def test_loading_and_scoring_leave_the_event_loop_free(tiny_onnx):
+def test_loading_and_scoring_do_not_block_the_event_loop(tiny_onnx):
     real = Model.load(tiny_onnx)
 
     class Slow:
@@ -139,7 +141,7 @@ def test_loading_and_scoring_leave_the_event_loop_free(tiny_onnx):
     async def run():
         longest = 0.0
         with RerankerService(reranker_model=Slow()) as service:
-            task = asyncio.ensure_future(service.arerank_results(ASKED, CANDIDATES))
+            task = asyncio.ensure_future(service.arerank_results(SEARCH, CANDIDATES))
             while not task.done():
                 started = time.monotonic()
                 await asyncio.sleep(0.01)
@@ -151,21 +153,21 @@ def test_loading_and_scoring_leave_the_event_loop_free(tiny_onnx):
     assert ids(results) == [2, 4, 1, 3]
 
 
-def test_the_model_is_loaded_once_by_the_first_call_and_can_be_given_back(tiny_onnx):
+def test_the_model_is_loaded_once_and_can_be_unloaded(tiny_onnx):
     service = RerankerService(reranker_model=tiny_onnx)
     assert not service.get_statistics()["loaded"]
     service.warmup()
     assert service.get_statistics()["loaded"]
     service.clear_cache()
     assert not service.get_statistics()["loaded"]
-    assert ids(service.rerank_results(ASKED, CANDIDATES)) == [2, 4, 1, 3]
+    assert ids(service.rerank_results(SEARCH, CANDIDATES)) == [2, 4, 1, 3]
     service.cleanup()
     service.cleanup()
-    assert ids(service.rerank_results(ASKED, CANDIDATES)) == [1, 2, 3, 4]
-    assert ids(asyncio.run(service.arerank_results(ASKED, CANDIDATES))) == [1, 2, 3, 4]
+    assert ids(service.rerank_results(SEARCH, CANDIDATES)) == [1, 2, 3, 4]
+    assert ids(asyncio.run(service.arerank_results(SEARCH, CANDIDATES))) == [1, 2, 3, 4]
 
 
-def test_an_idle_service_gives_its_model_back(tiny_onnx):
+def test_an_idle_service_unloads_its_model(tiny_onnx):
     service = RerankerService(reranker_model=tiny_onnx, idle_seconds=0.1)
     service.warmup()
     until = time.monotonic() + 5
@@ -174,7 +176,7 @@ def test_an_idle_service_gives_its_model_back(tiny_onnx):
     assert not service.get_statistics()["loaded"]
 
 
-def test_warm_up_without_blocking_the_loop_and_failing_loudly(tmp_path, tiny_onnx):
+def test_warmup_loads_the_model_or_raises(tmp_path, tiny_onnx):
     with RerankerService(reranker_model=tiny_onnx) as service:
         asyncio.run(service.awarmup())
         assert service.get_statistics()["loaded"]
@@ -187,15 +189,15 @@ def test_the_bundled_model_is_the_default():
         assert service.get_statistics()["reranker_model"] == "mini"
 
 
-def test_r3s_model_through_the_service(tmp_path):
-    """The whole of R3: Qwen3 language model, its prompt, its probabilities, per-call instruction."""
+def test_scores_equal_those_of_the_reranker_service_project(tmp_path):
+    """A Qwen3 language model with the prompt, the probabilities and the per-call instruction of that project."""
     folder = tiny_models.qwen_causal(tmp_path / "qwen")
     candidates = [{"content": text} for text in TEXTS]
     profile = SimpleNamespace(cpu_only=True, vector_enabled=True)
     with RerankerService(profile, folder, probe=False) as service:
         for instruction in (None, "find pets"):
             given = {} if instruction is None else {"instruction": instruction}
-            expected = r3_scores(folder, TEXTS, **given)
+            expected = reference_scores(folder, TEXTS, **given)
             results = service.rerank_results(QUERY, candidates, instruction=instruction)
             scores = {result["content"]: result["rerank_score"] for result in results}
             assert [scores[text] for text in TEXTS] == pytest.approx(expected, abs=1e-4)
@@ -212,17 +214,18 @@ def test_adapters_are_chosen_per_call(tmp_path):
             for name in (None, *folders)
         }
         assert orders[None] == orders["legal"] != orders["travel"]
-        with pytest.raises(InputError, match="adapter: unknown 'medical'; there are: legal, travel"):
+        with pytest.raises(InputError, match="legal, travel") as error:
             service.rerank_results(QUERY, candidates, adapter="medical")
+        assert (error.value.field, error.value.code) == ("adapter", "unknown")
 
 
-def test_it_works_over_a_failover_chain(tiny_onnx):
+def test_a_failover_chain_can_be_the_model(tiny_onnx):
     with serving(always="500") as server:
         chain = Failover([Model.load(f"tei:{server.url}", retries=0), Model.load(tiny_onnx)])
-        assert ids(RerankerService(reranker_model=chain).rerank_results(ASKED, CANDIDATES)) == [2, 4, 1, 3]
+        assert ids(RerankerService(reranker_model=chain).rerank_results(SEARCH, CANDIDATES)) == [2, 4, 1, 3]
 
 
-def test_a_deadline(tiny_onnx):
+def test_a_passed_deadline_returns_the_candidates_in_their_order(tiny_onnx):
     gate = threading.Event()
     real = Model.load(tiny_onnx)
 
@@ -238,21 +241,21 @@ def test_a_deadline(tiny_onnx):
 
     service = RerankerService(reranker_model=Failover([Stuck()]), deadline_ms=100)
     started = time.monotonic()
-    results = service.rerank_results(ASKED, CANDIDATES)
+    results = service.rerank_results(SEARCH, CANDIDATES)
     gate.set()
     assert time.monotonic() - started < 2
     assert ids(results) == [1, 2, 3, 4]
 
 
-def test_hub_names_are_read_as_r3_writes_them(tmp_path, monkeypatch):
-    assert _model_name("Qwen/Qwen3-Reranker-0.6B") == "hf:Qwen/Qwen3-Reranker-0.6B"
-    assert _model_name("tei:http://127.0.0.1:8080") == "tei:http://127.0.0.1:8080"
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "models" / "mine").mkdir(parents=True)
-    assert _model_name("models/mine") == "models/mine"
+def test_hub_ids_are_accepted_without_a_prefix(tiny_onnx, monkeypatch):
+    downloads = []
+    monkeypatch.setattr(resolve, "_download", lambda name, hub_id: (downloads.append(hub_id), tiny_onnx)[1])
+    with RerankerService(reranker_model="Qwen/Qwen3-Reranker-0.6B") as service:
+        assert ids(service.rerank_results(SEARCH, CANDIDATES)) == [2, 4, 1, 3]
+    assert set(downloads) == {"Qwen/Qwen3-Reranker-0.6B"}
 
 
-def test_the_profile_decides_where_a_model_runs():
+def test_the_profile_determines_where_a_model_runs():
     mine = HardwareProfile(4, device="cuda", dtype="float16", threads=4)
     assert _hardware(mine, "yes-no") is mine
     assert _hardware(SimpleNamespace(cpu_only=True, vector_enabled=True), "yes-no").device == "cpu"

@@ -1,10 +1,9 @@
-"""RerankerService: R3's facade over any model. Dicts go in; new dicts with `rerank_score` come out, best first."""
+"""RerankerService: the interface of the RerankerService project, with any model: dicts in, ranked dicts out."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import re
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -15,27 +14,25 @@ from typing import Any
 
 from mnemorank._internal.hardware import HardwareProfile, detect_hardware
 from mnemorank._internal.threads import Workers
-from mnemorank.artifact.resolve import bundled_models, load_artifact
+from mnemorank.artifact.resolve import load_artifact
 from mnemorank.errors import InputError
 from mnemorank.model.lazy import LazyModel
 from mnemorank.model.model import Model, Scoring
 from mnemorank.options import Options
 from mnemorank.reranker import Reranker
 from mnemorank.results import Degradation
-from mnemorank.scorers.remote.address import is_remote
 
 logger = logging.getLogger(__name__)
 
 Candidate = Mapping[str, Any]
-_HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+(@[\w.-]+)?")
 
 
 @dataclass(frozen=True, slots=True)
-class Statistics:
-    """What the service did so far.
+class ServiceStatistics:
+    """Counts of what a service has done.
 
-    :param scored: results that carry a model's score.
-    :param degraded: calls that a model could not answer, or not fully.
+    :param scored: results with a score of the model.
+    :param degraded: calls that the model did not score, or not completely.
     """
 
     calls: int = 0
@@ -47,22 +44,23 @@ class Statistics:
 
 
 class RerankerService:
-    """Reranks lists of dicts, from ordinary code and from an event loop.
+    """Reranks lists of dicts, from synchronous and asynchronous code.
 
     >>> service = RerankerService()
     >>> service.rerank_results("Where does Ruby work?", [{"content": "Ruby works at Aurora."}])
 
-    The model is loaded by the first call or by `warmup`, once, in a thread.
+    The model is loaded once, in a thread, by the first call or by `warmup`.
 
-    :param profile: a `HardwareProfile`, or R3's profile, of which `cpu_only` and `vector_enabled` are read; by default
-        the machine is looked at when the model is loaded.
-    :param reranker_model: `mini` (bundled), a folder, a hub name, a remote address, or anything that scores memories.
-    :param adapters: further models by name, to be chosen per call; LoRA adapters of one base share it in memory.
-    :param max_candidates: how many are scored; the rest follow in their order.
-    :param deadline_ms: the longest a call may score; what was not reached follows in its order.
+    :param profile: a `HardwareProfile`, or any object with `cpu_only` and `vector_enabled`, like the profile of the
+        RerankerService project; by default the hardware is detected when the model is loaded.
+    :param reranker_model: `mini` (bundled), a folder, a Hugging Face Hub id, the address of a remote model, or an
+        object that scores memories.
+    :param adapters: further models by name, to be chosen per call. LoRA adapters of one base share its memory.
+    :param max_candidates: how many candidates are scored; the others follow in their order.
+    :param deadline_ms: stop scoring after this long; candidates not scored by then follow in their order.
     :param idle_seconds: unload a model after this long without a call.
-    :param options: of the ranking. By default results are in the order of their scores alone: nothing is demoted.
-    :param model_options: for the model's scorer; they overrule the profile.
+    :param options: of the ranking. By default results are ordered by their scores alone.
+    :param model_options: for the model's scorer; they override the profile.
     """
 
     def __init__(
@@ -86,10 +84,10 @@ class RerankerService:
         self._options = replace(options or Options(supersession="off"), max_scored=max_candidates)
         models: list[tuple[str | None, str | Path | Scoring]] = [(None, reranker_model), *(adapters or {}).items()]
         self._rerankers = {name: Reranker(self._model(model, idle_seconds, model_options)) for name, model in models}
-        self._statistics = Statistics()
+        self._statistics = ServiceStatistics()
         self._lock = threading.Lock()
         self._closed = False
-        # Not the event loop's own threads: waiting for a model to load must not keep others from theirs.
+        # Separate from the event loop's threads, which must not be blocked while a model loads.
         self._workers = Workers(8, "mnemorank-service")
 
     def rerank_results(
@@ -102,10 +100,10 @@ class RerankerService:
         *,
         adapter: str | None = None,
     ) -> list[dict[str, Any]]:
-        """Return new dicts, best first, each with `rerank_score`. The candidates are not modified.
+        """Return copies of the candidates, best first, with `rerank_score` added.
 
-        Empty or missing texts come last with a score of 0. Candidates that were not scored (beyond `max_candidates`, or
-        past the deadline) follow the scored ones in their order with a score of None; if the model fails, all do.
+        Empty and missing texts come last with a score of 0. Candidates that were not scored (beyond `max_candidates`,
+        or past the deadline) follow in their order with a score of None. If the model fails, this applies to all.
 
         :param score_field: the key that holds the text.
         :param instruction: for models that take one.
@@ -129,40 +127,41 @@ class RerankerService:
         return results
 
     def warmup(self) -> None:
-        """Load the model and score once. Raises ScorerError if that fails."""
+        """Load the model and score once. Raises `ScorerError` if that fails."""
         model = self._rerankers[None].model
         if isinstance(model, LazyModel):
             model.warm_up()
 
     async def awarmup(self) -> None:
+        """Run `warmup` in a thread."""
         await self._in_thread(self.warmup)
 
     def get_statistics(self) -> dict[str, Any]:
-        """R3's figures and ours."""
+        """Return the counts of the RerankerService project and our own."""
         model = self._rerankers[None].model
         with self._lock:
-            now = self._statistics
+            statistics = self._statistics
         return {
-            "total_reranks": now.calls,
-            "total_candidates": now.candidates,
-            "total_scored": now.scored,
-            "total_degraded": now.degraded,
-            "total_processing_time": now.seconds,
-            "average_time_per_rerank": now.seconds / now.calls if now.calls else 0.0,
-            "last_error": now.last_error,
+            "total_reranks": statistics.calls,
+            "total_candidates": statistics.candidates,
+            "total_scored": statistics.scored,
+            "total_degraded": statistics.degraded,
+            "total_processing_time": statistics.seconds,
+            "average_time_per_rerank": statistics.seconds / statistics.calls if statistics.calls else 0.0,
+            "last_error": statistics.last_error,
             "reranker_model": model.name if isinstance(model, LazyModel) else model.manifest.name,
             "loaded": model.is_loaded if isinstance(model, LazyModel) else True,
             "max_candidates": self.max_candidates,
         }
 
     def clear_cache(self) -> None:
-        """Give back the models' memory; the next call loads again."""
+        """Unload the models; the next call loads them again."""
         for reranker in self._rerankers.values():
             if isinstance(reranker.model, LazyModel):
                 reranker.model.unload()
 
     def cleanup(self) -> None:
-        """Close for good; may be called twice. Later calls answer with the candidates in their order."""
+        """Close the service. Later calls return the candidates in their order."""
         self._closed = True
         self._workers.shutdown(wait=False)
         for reranker in self._rerankers.values():
@@ -192,8 +191,8 @@ class RerankerService:
         candidates = list(candidates)
         texts = [_text(candidate, score_field, index) for index, candidate in enumerate(candidates)]
         if adapter not in self._rerankers:
-            known = ", ".join(name for name in self._rerankers if name) or "none"
-            raise InputError(f"unknown {adapter!r}; there are: {known}", field="adapter")
+            known = ", ".join(name for name in self._rerankers if name) or "no adapters"
+            raise InputError(f"unknown adapter {adapter!r}; expected one of {known}", field="adapter", code="unknown")
         if not candidates:
             return []
         pool = [{**candidate, score_field: text} for candidate, text in zip(candidates, texts, strict=True)]
@@ -210,8 +209,8 @@ class RerankerService:
         scored = sum(result.scored for result in ranking)
         self._count(len(candidates), scored, ranking.degraded, time.monotonic() - started)
         if ranking.scored_by is None:
-            kept = range(len(candidates))[:top_k]
-            return [{**candidates[i], "rerank_score": None if texts[i].strip() else 0.0} for i in kept]
+            first = range(len(candidates))[:top_k]
+            return [{**candidates[i], "rerank_score": None if texts[i].strip() else 0.0} for i in first]
         return [
             {**candidates[result.index], "rerank_score": result.score if texts[result.index].strip() else 0.0}
             for result in ranking
@@ -220,7 +219,7 @@ class RerankerService:
     def _count(self, candidates: int, scored: int, degraded: Degradation | None, seconds: float) -> None:
         with self._lock:
             before = self._statistics
-            self._statistics = Statistics(
+            self._statistics = ServiceStatistics(
                 calls=before.calls + 1,
                 candidates=before.candidates + candidates,
                 scored=before.scored + scored,
@@ -234,29 +233,21 @@ class RerankerService:
     ) -> Scoring:
         if not isinstance(model, (str, Path)):
             return model
-        name = _model_name(model)
 
         def load() -> Model:
-            family = load_artifact(name).manifest.family
-            machine = _hardware(self.profile, family)
-            return Model.load(name, **{**machine.scorer_options(family), **model_options})
+            family = load_artifact(model).manifest.family
+            hardware = _hardware(self.profile, family)
+            return Model.load(model, **{**hardware.scorer_options(family), **model_options})
 
-        load.__name__ = str(name)
+        load.__name__ = str(model)
         return LazyModel(load, idle_seconds=idle_seconds)
 
 
 def _text(candidate: Candidate, field: str, index: int) -> str:
     if not isinstance(candidate, Mapping):
-        raise InputError(f"candidate {index}: expected a dict, got {type(candidate).__name__}")
+        raise InputError(f"expected a dict, got {type(candidate).__name__}", field=f"candidates.{index}")
     value = candidate.get(field)
     return value if isinstance(value, str) else "" if value is None else str(value)
-
-
-def _model_name(model: str | Path) -> str | Path:
-    """R3 names hub models as `org/name`; a folder of that name comes first."""
-    if isinstance(model, Path) or model in bundled_models() or is_remote(model) or Path(model).expanduser().exists():
-        return model
-    return f"hf:{model}" if _HUB_NAME.fullmatch(model) else model
 
 
 def _hardware(profile: HardwareProfile | object | None, family: str) -> HardwareProfile:
