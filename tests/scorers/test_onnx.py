@@ -1,3 +1,4 @@
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -20,13 +21,13 @@ POOL = ["ruby works at aurora labs", "the cat", "ruby does work", "a", "now now 
 
 @pytest.fixture(scope="module")
 def scorer(tiny_onnx):
-    with_two = OnnxScorer(load_artifact(tiny_onnx), threads=2, token_budget=40)
-    yield with_two
-    with_two.close()
+    two_threads = OnnxScorer(load_artifact(tiny_onnx), threads=2, token_budget=40)
+    yield two_threads
+    two_threads.close()
 
 
-def test_equals_r0s_snippet(scorer, tiny_onnx):
-    """Tokenizer, session, three int64 inputs, one pair at a time."""
+def test_scores_equal_onnxruntime_one_pair_at_a_time(scorer, tiny_onnx):
+    """As the Hindsight reranker does it: three int64 inputs, one pair at a time."""
     tokenizer = Tokenizer.from_file(str(tiny_onnx / "tokenizer.json"))
     session = ort.InferenceSession(str(tiny_onnx / "model.onnx"))
     expected = []
@@ -40,21 +41,21 @@ def test_equals_r0s_snippet(scorer, tiny_onnx):
 
 @given(st.permutations(POOL), st.integers(20, 500))
 @settings(max_examples=20, deadline=None)
-def test_scores_do_not_depend_on_neighbours_order_or_budget(scorer, pool, budget):
+def test_scores_do_not_depend_on_the_batch(scorer, pool, budget):
     alone = {text: scorer.score(QUERY, scorer.prepare([text]))[0] for text in POOL}
     scorer.token_budget = budget
     together = scorer.score(QUERY, scorer.prepare(pool))
     np.testing.assert_allclose(together, [alone[text] for text in pool], atol=1e-6)
 
 
-def test_the_bundled_models_scores_do_not_depend_on_neighbours():
+def test_scores_of_the_bundled_model_do_not_depend_on_the_batch():
     scorer = OnnxScorer(load_artifact("mini"))
     alone = [scorer.score(QUERY, scorer.prepare([text]))[0] for text in POOL]
     np.testing.assert_allclose(scorer.score(QUERY, scorer.prepare(POOL)), alone, atol=1e-4)
     np.testing.assert_allclose(scorer.score(QUERY, scorer.prepare(POOL[::-1])), alone[::-1], atol=1e-4)
 
 
-def test_many_threads_at_once_agree(scorer):
+def test_concurrent_calls_agree(scorer):
     passages = scorer.prepare(POOL)
     expected = scorer.score(QUERY, passages)
     with ThreadPoolExecutor(8) as threads:
@@ -62,40 +63,39 @@ def test_many_threads_at_once_agree(scorer):
             np.testing.assert_array_equal(scores, expected)
 
 
-def test_a_past_deadline_scores_nothing_and_a_far_one_all(scorer):
+def test_an_expired_deadline_scores_nothing_and_a_distant_one_everything(scorer):
     passages = scorer.prepare(POOL)
     assert np.isnan(scorer.score(QUERY, passages, deadline=Deadline(-1))).all()
-    far = scorer.score(QUERY, passages, deadline=Deadline(60))
-    np.testing.assert_allclose(far, scorer.score(QUERY, passages), atol=1e-6)
+    scores = scorer.score(QUERY, passages, deadline=Deadline(60))
+    np.testing.assert_allclose(scores, scorer.score(QUERY, passages), atol=1e-6)
 
 
-def test_room_is_what_the_query_leaves(scorer):
+def test_room_is_the_input_length_without_query_and_special_tokens(scorer):
     assert scorer.room("cat") == 64 - 3 - 1
     with pytest.raises(InputError, match=r"query.*64"):
         scorer.room("cat " * 70)
 
 
-def test_an_input_that_is_too_long_is_never_cut(scorer):
+def test_an_input_that_is_too_long_is_an_error(scorer):
     with pytest.raises(ScorerError, match="64"):
         scorer.score(QUERY, scorer.prepare(["cat " * 100]))
 
 
-@pytest.mark.parametrize("bad", [{"threads": 0}, {"token_budget": 0}])
-def test_bad_options_are_named(tiny_onnx, bad):
-    with pytest.raises(InputError, match=next(iter(bad))):
-        OnnxScorer(load_artifact(tiny_onnx), **bad)
+@pytest.mark.parametrize("option", ["threads", "token_budget"])
+def test_an_invalid_option_is_named(tiny_onnx, option):
+    with pytest.raises(InputError) as error:
+        OnnxScorer(load_artifact(tiny_onnx), **{option: 0})
+    assert error.value.field == option
 
 
-def test_an_instruct_template_on_onnx_renders_one_text(tiny_onnx):
+def test_the_instruct_template_is_one_segment(tiny_onnx):
     artifact = load_artifact(tiny_onnx)
     scorer = OnnxScorer(replace(artifact, manifest=replace(artifact.manifest, template="instruct", max_length=400)))
-    # One segment only: the overlap model finds no second segment to count in.
+    # The overlap model counts words of the second segment, and there is none.
     assert scorer.score("ruby", scorer.prepare(["ruby"]))[0] == -1
 
 
-def test_foreign_inputs_are_refused(tiny_onnx, tmp_path):
-    import shutil
-
+def test_an_unknown_model_input_is_an_artifact_error(tiny_onnx, tmp_path):
     folder = tmp_path / "odd"
     shutil.copytree(tiny_onnx, folder)
     model = onnx.load(str(folder / "model.onnx"))
