@@ -46,8 +46,8 @@ class ServiceStatistics:
 class RerankerService:
     """Reranks lists of dicts, from synchronous and asynchronous code.
 
-    >>> service = RerankerService()
-    >>> service.rerank_results("Where does Ruby work?", [{"content": "Ruby works at Aurora."}])
+        service = RerankerService()
+        service.rerank_results("Where does Ruby work?", [{"content": "Ruby works at Aurora."}])
 
     The model is loaded once, in a thread, by the first call or by `warmup`.
 

@@ -47,7 +47,7 @@ class ModelStatus:
 class Failover:
     """A chain of models that is used like a single model.
 
-    >>> reranker = Reranker(Failover(["cohere:rerank-v3.5", "mini"], timeouts=[2, None]))
+        reranker = Reranker(Failover(["cohere:rerank-v3.5", "mini"], timeouts=[2, None]))
 
     Each model keeps its own format, calibration and thresholds; `Ranking.scored_by` names the one that scored. If all
     fail, the ranking is in first-stage order and its `degraded` gives the reason of each model.
