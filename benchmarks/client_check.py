@@ -1,4 +1,6 @@
-"""Real clients that do not install beside our own pins, against a running server.
+"""Check third-party clients against a running server.
+
+Their requirements conflict with ours, so they are installed into an environment of their own.
 
     python -m venv /tmp/clients
     /tmp/clients/bin/pip install langchain-cohere llama-index-postprocessor-tei-rerank \
@@ -39,8 +41,8 @@ def langchain_cohere(url: str) -> str:
     from langchain_core.documents import Document
 
     reranker = CohereRerank(cohere_api_key="any", base_url=url, model="mini", top_n=2)
-    found = reranker.compress_documents([Document(page_content=text) for text in TEXTS], QUERY)
-    return str(found[0].page_content)
+    documents = reranker.compress_documents([Document(page_content=text) for text in TEXTS], QUERY)
+    return str(documents[0].page_content)
 
 
 def voyage(url: str) -> str:
@@ -54,8 +56,8 @@ def voyage(url: str) -> str:
 def main() -> None:
     url = sys.argv[1].rstrip("/")
     for check in (llama_index_tei, llama_index_jina, langchain_cohere, voyage):
-        found = check(url)
-        print(f"{check.__name__:20} {'ok' if found == BEST else 'WRONG: ' + found}")
+        best = check(url)
+        print(f"{check.__name__:20} {'ok' if best == BEST else 'WRONG: ' + best}")
 
 
 if __name__ == "__main__":

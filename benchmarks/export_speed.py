@@ -1,10 +1,10 @@
-"""Speed of the graphs that `mnemorank export` can write, against the usual ways to run the same weights.
+"""Compare the speed of the graphs that `mnemorank export` writes with other ways to run the same weights.
 
     python benchmarks/export_speed.py MODEL [--pairs 100] [--rounds 5] [--threads 2]
 
-MODEL is a trained folder (a BERT-like sequence classifier with its tokenizer). All contestants score the same pairs (80
-tokens on average, 180 at most) in one process, in turns, so that whatever else the machine does falls on all alike; the
-table gives the median of the rounds, processor seconds and wall-clock time, and how the ranking compares with torch.
+MODEL is a trained folder (a BERT-like sequence classifier with its tokenizer). All systems score the same pairs (80
+tokens on average, 180 at most) in one process and take turns, so that other load on the machine affects all alike. The
+table has medians over the rounds of wall-clock and CPU seconds, and the rank correlation with torch.
 """
 
 from __future__ import annotations
@@ -31,24 +31,25 @@ from mnemorank.export.quantize import int8_dynamic, int8_static
 from mnemorank.scorers.encoding import pack
 
 
-def texts(tokenizer: Tokenizer, count: int) -> tuple[str, list[str]]:
-    """A question and memories of words that are one token each."""
+def make_texts(tokenizer: Tokenizer, count: int) -> tuple[str, list[str]]:
+    """Return a query and memories made of words that are one token each."""
     rng = np.random.default_rng(0)
     words = sorted(word for word in tokenizer.get_vocab() if word.isascii() and word.isalpha() and len(word) > 3)
     lengths = np.clip(rng.normal(80, 35, count), 20, 180).astype(int)
     return " ".join(rng.choice(words, 10)), [" ".join(rng.choice(words, length - 13)) for length in lengths]
 
 
-def encoded(tokenizer: Tokenizer, query: str, memories: list[str]) -> list[Feed]:
+def encode(tokenizer: Tokenizer, query: str, memories: list[str]) -> list[Feed]:
     pairs = [tokenizer.encode(query, memory) for memory in memories]
     columns = ("ids", "attention_mask", "type_ids")
     return [{n: np.array([getattr(p, c)], dtype=np.int64) for n, c in zip(INPUTS, columns, strict=True)} for p in pairs]
 
 
-def batched(pairs: list[Feed], budget: int | None, in_order: bool = False) -> list[tuple[list[int], Feed]]:
-    """Batches with their positions: packed by length up to a budget of tokens, or in order as they come.
+def make_batches(pairs: list[Feed], budget: int | None, in_order: bool = False) -> list[tuple[list[int], Feed]]:
+    """Return batches with the positions of their pairs.
 
-    :param budget: padded tokens a batch; None for one pair a batch. In order, it counts pairs.
+    :param budget: padded tokens per batch, or pairs per batch if `in_order`; None for one pair per batch.
+    :param in_order: keep the order of the pairs instead of packing pairs of similar length.
     """
     lengths = [feed["input_ids"].shape[1] for feed in pairs]
     if budget is None:
@@ -57,10 +58,10 @@ def batched(pairs: list[Feed], budget: int | None, in_order: bool = False) -> li
         groups = [list(range(len(pairs)))[start : start + budget] for start in range(0, len(pairs), budget)]
     else:
         groups = pack(lengths, budget)
-    return [(group, _padded([pairs[position] for position in group])) for group in groups]
+    return [(group, _pad([pairs[position] for position in group])) for group in groups]
 
 
-def _padded(pairs: list[Feed]) -> Feed:
+def _pad(pairs: list[Feed]) -> Feed:
     longest = max(feed["input_ids"].shape[1] for feed in pairs)
     return {
         name: np.concatenate([np.pad(f[name], ((0, 0), (0, longest - f[name].shape[1]))) for f in pairs])
@@ -76,36 +77,36 @@ def session(path: Path, threads: int = 1) -> ort.InferenceSession:
 
 
 def workers(path: Path, batches: list[tuple[list[int], Feed]], count: int, threads: int) -> Callable[[], Floats]:
-    """Whole batches on one core each, as `OnnxScorer` runs them."""
-    opened, pool = session(path), ThreadPoolExecutor(threads)
+    """Run each batch on one core, like `OnnxScorer`."""
+    model, pool = session(path), ThreadPoolExecutor(threads)
 
     def run() -> Floats:
         scores = np.zeros(count)
 
-        def one(batch: tuple[list[int], Feed]) -> None:
-            scores[batch[0]] = opened.run(None, dict(batch[1]))[0][:, 0]
+        def score(batch: tuple[list[int], Feed]) -> None:
+            scores[batch[0]] = model.run(None, dict(batch[1]))[0][:, 0]
 
-        list(pool.map(one, batches))
+        list(pool.map(score, batches))
         return scores
 
     return run
 
 
 def one_session(path: Path, batches: list[tuple[list[int], Feed]], count: int, threads: int) -> Callable[[], Floats]:
-    """Batch after batch, each on all cores, as FlashRank and fastembed run them."""
-    opened = session(path, threads)
+    """Run one batch after the other on all cores, like FlashRank and fastembed."""
+    model = session(path, threads)
 
     def run() -> Floats:
         scores = np.zeros(count)
         for positions, feed in batches:
-            scores[positions] = opened.run(None, dict(feed))[0][:, 0]
+            scores[positions] = model.run(None, dict(feed))[0][:, 0]
         return scores
 
     return run
 
 
 def plain_graph(folder: Path, path: Path) -> None:
-    """The graph of transformers' own code, as a plain `torch.onnx.export` gives it."""
+    """Write the graph of a plain `torch.onnx.export` of the transformers model."""
     model = load_classifier(load_artifact(folder))
 
     class Plain(torch.nn.Module):
@@ -143,8 +144,8 @@ def main() -> None:
     tokenizer = Tokenizer.from_file(str(arguments.model / "tokenizer.json"))
     tokenizer.no_truncation()
     tokenizer.no_padding()
-    query, memories = texts(tokenizer, arguments.pairs)
-    pairs, count, threads = encoded(tokenizer, query, memories), arguments.pairs, arguments.threads
+    query, memories = make_texts(tokenizer, arguments.pairs)
+    pairs, count, threads = encode(tokenizer, query, memories), arguments.pairs, arguments.threads
     with tempfile.TemporaryDirectory() as folder:
         graphs = {
             name: Path(folder) / f"{name}.onnx"
@@ -159,47 +160,51 @@ def main() -> None:
         int8_static(graphs["smooth"], graphs["static"], pairs[:32])
         quantize_in_blocks(graphs["split"], graphs["int4"])
         encoder = CrossEncoder(str(arguments.model), device="cpu")
-        contestants: dict[str, Callable[[], Floats]] = {
+        systems: dict[str, Callable[[], Floats]] = {
             "sentence-transformers predict": lambda: np.asarray(
                 encoder.predict([(query, memory) for memory in memories], activation_fn=torch.nn.Identity())
             ),
             "plain ONNX, whole pool padded (FlashRank)": one_session(
-                graphs["plain"], batched(pairs, count, in_order=True), count, threads
+                graphs["plain"], make_batches(pairs, count, in_order=True), count, threads
             ),
             "plain ONNX, batches of 64 in order (fastembed)": one_session(
-                graphs["plain"], batched(pairs, 64, in_order=True), count, threads
+                graphs["plain"], make_batches(pairs, 64, in_order=True), count, threads
             ),
-            "ours fp32, 2048 tokens a batch": workers(graphs["fp32"], batched(pairs, 2048), count, threads),
-            "ours fp32, 512 tokens a batch": workers(graphs["fp32"], batched(pairs, 512), count, threads),
-            "ours fp32, a pair a run": workers(graphs["fp32"], batched(pairs, None), count, threads),
-            "ours int8-dynamic, a pair a run": workers(graphs["dynamic"], batched(pairs, None), count, threads),
-            "ours int8-static, 512 tokens a batch": workers(graphs["static"], batched(pairs, 512), count, threads),
-            "ours int4-weights, a pair a run": workers(graphs["int4"], batched(pairs, None), count, threads),
+            "ours fp32, 2048 tokens per batch": workers(graphs["fp32"], make_batches(pairs, 2048), count, threads),
+            "ours fp32, 512 tokens per batch": workers(graphs["fp32"], make_batches(pairs, 512), count, threads),
+            "ours fp32, one pair per run": workers(graphs["fp32"], make_batches(pairs, None), count, threads),
+            "ours int8-dynamic, one pair per run": workers(
+                graphs["dynamic"], make_batches(pairs, None), count, threads
+            ),
+            "ours int8-static, 512 tokens per batch": workers(
+                graphs["static"], make_batches(pairs, 512), count, threads
+            ),
+            "ours int4-weights, one pair per run": workers(graphs["int4"], make_batches(pairs, None), count, threads),
         }
-        scores = {name: run() for name, run in contestants.items()}
-        seconds: dict[str, list[tuple[float, float]]] = {name: [] for name in contestants}
+        scores = {name: run() for name, run in systems.items()}
+        seconds: dict[str, list[tuple[float, float]]] = {name: [] for name in systems}
         for _ in range(arguments.rounds):
-            for name, run in contestants.items():
-                wall, processor = time.perf_counter(), time.process_time()
+            for name, run in systems.items():
+                wall, cpu = time.perf_counter(), time.process_time()
                 run()
-                seconds[name].append((time.perf_counter() - wall, time.process_time() - processor))
-    first = next(iter(contestants))
+                seconds[name].append((time.perf_counter() - wall, time.process_time() - cpu))
+    first = next(iter(systems))
     base = np.median(seconds[first], axis=0)
     rows = []
-    for name in contestants:
-        wall, processor = np.median(seconds[name], axis=0)
-        same = rank_correlation(scores[first], scores[name])
+    for name in systems:
+        wall, cpu = np.median(seconds[name], axis=0)
+        correlation = rank_correlation(scores[first], scores[name])
         rows.append(
             (
                 name,
                 f"{wall:.2f}",
                 f"{base[0] / wall:.2f}×",
-                f"{processor:.2f}",
-                f"{base[1] / processor:.2f}×",
-                f"{same:.4f}",
+                f"{cpu:.2f}",
+                f"{base[1] / cpu:.2f}×",
+                f"{correlation:.4f}",
             )
         )
-    header = ("contestant", "seconds", "faster", "cpu s", "less cpu", "rank correlation")
+    header = ("system", "seconds", "speedup", "CPU s", "CPU speedup", "rank correlation")
     print(
         f"{count} pairs, {np.mean([f['input_ids'].shape[1] for f in pairs]):.0f} tokens on average, {threads} threads\n"
     )

@@ -1,15 +1,15 @@
-"""The learning loop on the bundled model, end to end: serve, feedback, mine, train, evaluate, promote, roll back.
+"""Run the learning loop end to end: serve, feedback, mine, train, evaluate, promote, roll back.
 
     pip install 'mnemorank[serve,learn,train]'
     python benchmarks/learning_loop.py --root /tmp/loop
 
-Everything runs as a user would run it: `mnemorank serve` in a process of its own, feedback over HTTP, and the
-`mnemorank learn` commands that are printed as they are run. Training begins from the INT8 file that is served.
+Everything runs as it would for a user: `mnemorank serve` in its own process, feedback over HTTP, and `mnemorank learn`
+commands, which are printed. Training starts from the INT8 model that is served.
 
-The memories are those of our dated set. Each question has its right memory twice, first hand and by hearsay, the
-superseded one, and five of other matters. The users want it first hand, of which the model knows nothing; they read
-from the top, often stop early, and now and then click the wrong one. The figures are MAP and hit@1 on the feedback
-held out by the loop, the guard sets, and the users' true wishes on questions that nobody asked.
+The memories come from the bundled `dated` set. Every pool has the relevant memory twice, as first-hand knowledge and as
+hearsay, the superseded memory, and five memories about other subjects. The simulated users prefer first-hand knowledge,
+which the model cannot know at first; they read from the top, often stop early, and sometimes click a wrong memory. The
+figures are MAP and hit@1 on held-out feedback, on the guard sets, and by the users' true preferences on new questions.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ from mnemorank.memory.memory import Memory
 
 FIRST_HAND = ("I saw it myself.", "She told me so in person.", "We agreed on it together.", "I was there.")
 HEARSAY = (
-    "At least that is the rumour.",
+    "At least that is the rumor.",
     "Somebody mentioned it in passing.",
-    "So the neighbours say.",
+    "So the neighbors say.",
     "I only heard of it.",
 )
-LOOKED = (1.0, 0.8, 0.65, 0.55, 0.45, 0.4, 0.35, 0.3)
+LOOK_PROBABILITY = (1.0, 0.8, 0.65, 0.55, 0.45, 0.4, 0.35, 0.3)
 OTHERS = 5
 SETTINGS = """
 explore = 0.1
@@ -59,32 +59,33 @@ changes = ["train.epochs={epochs}"]
 """
 
 
-def pool(triplet: Triplet, triplets: list[Triplet], source: random.Random) -> list[tuple[Memory, bool]]:
-    """What the store finds for a question, each with whether the users want it."""
-    right = triplet.positive
-    found = [(with_note(right, FIRST_HAND, source), True), (with_note(right, HEARSAY, source), False)]
-    others = source.sample([other.positive for other in triplets if other.group != triplet.group], OTHERS)
+def pool(triplet: Triplet, triplets: list[Triplet], rng: random.Random) -> list[tuple[Memory, bool]]:
+    """Return the candidates for a question, and whether the users prefer each of them."""
+    relevant = triplet.positive
+    candidates = [(with_note(relevant, FIRST_HAND, rng), True), (with_note(relevant, HEARSAY, rng), False)]
+    others = rng.sample([other.positive for other in triplets if other.group != triplet.group], OTHERS)
     for memory in (triplet.negative, *others):
-        found.append((with_note(memory, source.choice((FIRST_HAND, HEARSAY)), source), False))
-    source.shuffle(found)
-    return found
+        candidates.append((with_note(memory, rng.choice((FIRST_HAND, HEARSAY)), rng), False))
+    rng.shuffle(candidates)
+    return candidates
 
 
-def with_note(memory: Memory, notes: tuple[str, ...], source: random.Random) -> Memory:
-    return replace(memory, text=f"{memory.text} {source.choice(notes)}")
+def with_note(memory: Memory, notes: tuple[str, ...], rng: random.Random) -> Memory:
+    return replace(memory, text=f"{memory.text} {rng.choice(notes)}")
 
 
 def session(
-    client: httpx.Client, query: str, found: list[tuple[Memory, bool]], user: str, source: random.Random
+    client: httpx.Client, query: str, candidates: list[tuple[Memory, bool]], user: str, rng: random.Random
 ) -> bool:
-    """A user asks, reads from the top, and clicks; returns whether there was a click."""
-    body = {"query": query, "memories": [memory.to_dict() for memory, _ in found], "user": user}
+    """Simulate a user who asks, reads from the top and clicks; return whether there was a click."""
+    memories = [{**memory.to_dict(), "id": f"m{index}"} for index, (memory, _) in enumerate(candidates)]
+    body = {"query": query, "memories": memories, "user": user}
     answer = client.post("/v1/memories/rerank", json=body).raise_for_status().json()
     clicks = []
     for result in answer["results"]:
-        looks = source.random() < LOOKED[min(result["rank"], len(LOOKED) - 1)]
-        if looks and (found[result["index"]][1] or source.random() < 0.03):
-            clicks.append({"kind": "click", "rank": result["rank"]})
+        is_seen = rng.random() < LOOK_PROBABILITY[min(result["rank"], len(LOOK_PROBABILITY)) - 1]
+        if is_seen and (candidates[result["index"]][1] or rng.random() < 0.03):
+            clicks.append({"kind": "click", "memory_id": result["id"]})
     if clicks:
         client.post("/v1/feedback", json={"event_id": answer["event_id"], "signals": clicks}).raise_for_status()
     return bool(clicks)
@@ -119,19 +120,19 @@ def _is_ready(client: httpx.Client) -> bool:
         return False
 
 
-def learn(root: Path, *words: str) -> dict[str, Any]:
-    """Run a command and give its JSON."""
-    command = ["learn", *words, "--root", str(root), "--json"]
+def learn(root: Path, *arguments: str) -> dict[str, Any]:
+    """Run a `mnemorank learn` command and return its JSON output."""
+    command = ["learn", *arguments, "--root", str(root), "--json"]
     print("$ mnemorank", *command, flush=True)
     started = time.monotonic()
     done = subprocess.run([sys.executable, "-m", "mnemorank", *command], stdout=subprocess.PIPE, text=True, check=False)
     print(f"  exit {done.returncode} after {time.monotonic() - started:.0f} s", flush=True)
-    told: dict[str, Any] = json.loads(done.stdout)
-    return told
+    output: dict[str, Any] = json.loads(done.stdout)
+    return output
 
 
 def seconds_until_served(client: httpx.Client, version: str) -> float:
-    """How long the server takes to answer with another version."""
+    """Return the seconds until the server answers with the given version."""
     started = time.monotonic()
     body = {"query": "Who is it?", "memories": ["Ruby is a data engineer."], "test": True}
     while client.post("/v1/memories/rerank", json=body).raise_for_status().json()["model"]["version"] != version:
@@ -141,38 +142,41 @@ def seconds_until_served(client: httpx.Client, version: str) -> float:
     return round(time.monotonic() - started, 2)
 
 
-def wishes(triplets: list[Triplet], everything: list[Triplet], source: random.Random) -> list[Example]:
-    made = []
+def preferences(triplets: list[Triplet], everything: list[Triplet], rng: random.Random) -> list[Example]:
+    """Return examples labeled by what the users prefer."""
+    examples = []
     for number, triplet in enumerate(triplets):
-        candidates = tuple(Candidate(memory, float(wanted)) for memory, wanted in pool(triplet, everything, source))
-        made.append(Example(f"wish-{number}", triplet.query, candidates, group=triplet.group))
-    return made
+        candidates = tuple(
+            Candidate(memory, float(is_preferred)) for memory, is_preferred in pool(triplet, everything, rng)
+        )
+        examples.append(Example(f"preference-{number}", triplet.query, candidates, group=triplet.group))
+    return examples
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--root", type=Path, help="folder of the loop, empty (default: a temporary one)")
+    parser.add_argument("--root", type=Path, help="an empty folder for the loop (default: a temporary one)")
     parser.add_argument("--events", type=int, default=200)
     parser.add_argument("--users", type=int, default=25)
-    parser.add_argument("--threads", type=int, default=1, help="of the training")
+    parser.add_argument("--threads", type=int, default=1, help="threads of the training")
     parser.add_argument("--epochs", type=int, default=4)
-    parser.add_argument("--replay-weight", type=float, default=1.0, help="0 trains on feedback alone, faster")
+    parser.add_argument("--replay-weight", type=float, default=1.0, help="0 trains on feedback alone, which is faster")
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
     root: Path = arguments.root or Path(tempfile.mkdtemp(prefix="mnemorank-loop-"))
     root.mkdir(parents=True, exist_ok=True)
     (root / "learning.toml").write_text(SETTINGS.format(**vars(arguments)))
-    source = random.Random(arguments.seed)
+    rng = random.Random(arguments.seed)
     everything = list(read_triplets(bundled_dataset("dated", "train")))
-    asked = list({triplet.query: triplet for triplet in everything}.values())
-    source.shuffle(asked)
-    fresh = asked[arguments.events :][:100]
+    questions = list({triplet.query: triplet for triplet in everything}.values())
+    rng.shuffle(questions)
+    new_questions = questions[arguments.events :][:100]
 
     with server(root) as client:
         clicked = 0
-        for triplet in asked[: arguments.events]:
-            user = f"user{source.randrange(arguments.users)}"
-            clicked += session(client, triplet.query, pool(triplet, everything, source), user, source)
+        for triplet in questions[: arguments.events]:
+            user = f"user{rng.randrange(arguments.users)}"
+            clicked += session(client, triplet.query, pool(triplet, everything, rng), user, rng)
         print(f"{arguments.events} events, {clicked} with clicks", flush=True)
         mined = learn(root, "mine")
         run = learn(root, "train")
@@ -192,9 +196,9 @@ def main() -> None:
             result["swap_seconds"] = seconds_until_served(client, run["id"])
             learn(root, "rollback")
             result["rollback_seconds"] = seconds_until_served(client, first)
-    before, after = measure_models(list(names.values()), {"wishes": wishes(fresh, everything, source)})
-    result["wishes"] = {
-        metric: [round(measured.sets["wishes"].mean(metric), 4) for measured in (before, after)]
+    before, after = measure_models(list(names.values()), {"preferences": preferences(new_questions, everything, rng)})
+    result["preferences"] = {
+        metric: [round(measurement.sets["preferences"].mean(metric), 4) for measurement in (before, after)]
         for metric in ("map", "hit@1")
     }
     print(json.dumps(result, indent=2, ensure_ascii=False))

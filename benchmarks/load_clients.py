@@ -1,4 +1,4 @@
-"""What load tests of the server are made of: a server in a process of its own, clients, and what they saw."""
+"""A server in its own process, and simulated clients that measure it. Used by server_load.py."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ Check = Callable[[bytes, bytes], str | None]
 
 @dataclass
 class Report:
-    """What the clients of a load saw.
+    """What the clients measured.
 
-    :param seconds: latency of each answered request.
-    :param failed: of each request that got no answer, or not 200: what it got instead.
-    :param wrong: of each answer that the check did not like: what it said.
-    :param cpu_seconds: the server's.
-    :param others: the share of the machine that neither server nor clients used, but somebody did.
+    :param seconds: the latency of each request with a response.
+    :param failed: the errors of requests without a response or with another status than 200.
+    :param wrong: what was wrong with responses that did not pass the check.
+    :param cpu_seconds: CPU time of the server.
+    :param other_load: the share of the machine used by processes other than server and clients.
     """
 
     seconds: list[float] = field(default_factory=list)
@@ -43,7 +43,7 @@ class Report:
     wrong: list[str] = field(default_factory=list)
     elapsed: float = 0.0
     cpu_seconds: float = 0.0
-    others: float = 0.0
+    other_load: float = 0.0
 
     @property
     def requests(self) -> int:
@@ -67,7 +67,7 @@ class Report:
 
 
 class Connection:
-    """As little of an HTTP client as will do, so that the clients take little of the machine."""
+    """A minimal HTTP client, so that the clients themselves use little CPU."""
 
     def __init__(self, host: str, port: int) -> None:
         self._host, self._port = host, port
@@ -77,13 +77,13 @@ class Connection:
         if self._streams is None:
             self._streams = await asyncio.open_connection(self._host, self._port)
         reader, writer = self._streams
-        head = f"POST {path} HTTP/1.1\r\nhost: {self._host}\r\ncontent-type: application/json\r\n"
-        writer.write(head.encode() + b"content-length: %d\r\n\r\n" % len(body) + body)
+        request_head = f"POST {path} HTTP/1.1\r\nhost: {self._host}\r\ncontent-type: application/json\r\n"
+        writer.write(request_head.encode() + b"content-length: %d\r\n\r\n" % len(body) + body)
         await writer.drain()
-        answer = await reader.readuntil(b"\r\n\r\n")
-        length = re.search(rb"content-length: (\d+)", answer)
-        assert length is not None, answer
-        return int(answer.split(b" ", 2)[1]), await reader.readexactly(int(length.group(1)))
+        head = await reader.readuntil(b"\r\n\r\n")
+        length = re.search(rb"content-length: (\d+)", head)
+        assert length is not None, head
+        return int(head.split(b" ", 2)[1]), await reader.readexactly(int(length.group(1)))
 
     def close(self) -> None:
         if self._streams is not None:
@@ -96,38 +96,38 @@ class Address(NamedTuple):
     pid: int
 
     def cpu_seconds(self) -> float:
-        """CPU time that the server has used, which tells its work apart from that of other processes."""
-        words = Path(f"/proc/{self.pid}/stat").read_text().rsplit(")", 1)[1].split()
-        return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
+        """Return the CPU time of the server, which does not depend on other processes."""
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def machine_cpu_seconds() -> float:
-    """CPU time that all processes have used."""
+    """Return the CPU time of all processes."""
     user, nice, system, _, _, *interrupts = Path("/proc/stat").read_text().splitlines()[0].split()[1:8]
     return sum(map(int, (user, nice, system, *interrupts))) / os.sysconf("SC_CLK_TCK")
 
 
 @contextlib.contextmanager
 def server(*arguments: str) -> Iterator[Address]:
-    """`mnemorank serve` as a process; yields where it listens."""
+    """Start `mnemorank serve` and yield its address."""
     command = [sys.executable, "-m", "mnemorank", "serve", "--port", "0", "--log-level", "warning", *arguments]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
     try:
         for line in process.stderr:
-            found = re.search(r"serves on http://(\S+):(\d+)", line)
-            if found:
+            match = re.search(r"http://(\S+?):(\d+)", line)
+            if match:
                 break
         else:
             raise SystemExit("the server did not start")
         time.sleep(0.5)
-        yield Address(found.group(1), int(found.group(2)), process.pid)
+        yield Address(match.group(1), int(match.group(2)), process.pid)
     finally:
         process.terminate()
         _, rest = process.communicate(timeout=60)
         if process.returncode != 0:
             print(rest[-2000:], file=sys.stderr)
-            raise SystemExit(f"the server ended with {process.returncode}")
+            raise SystemExit(f"the server exited with {process.returncode}")
 
 
 @cache
@@ -136,32 +136,33 @@ def texts() -> list[str]:
     return [json.loads(line)["text"] for line in lines if line.strip()]
 
 
-def body(documents: int, source: random.Random) -> bytes:
-    chosen = [source.choice(texts()) for _ in range(documents)]
-    return json.dumps({"query": source.choice(QUERIES), "texts": chosen}).encode()
+def make_body(documents: int, rng: random.Random) -> bytes:
+    """Return a request of the TEI dialect with random texts."""
+    chosen = [rng.choice(texts()) for _ in range(documents)]
+    return json.dumps({"query": rng.choice(QUERIES), "texts": chosen}).encode()
 
 
 async def load(
     address: Address,
     clients: int,
-    make_body: Callable[[random.Random], bytes],
+    next_body: Callable[[random.Random], bytes],
     is_over: Callable[[], bool],
     check: Check | None = None,
 ) -> Report:
-    """Clients that ask and ask again until it is over.
+    """Run clients that each send one request after the other until `is_over`.
 
-    :param check: of request and answer; returns what is wrong with it, if anything.
+    :param check: returns what is wrong with the response to a request, or None.
     """
     report = Report()
 
-    async def one(number: int) -> None:
-        source = random.Random(number)
+    async def run_client(number: int) -> None:
+        rng = random.Random(number)
         connection = Connection(address.host, address.port)
         while not is_over():
-            sent = make_body(source)
+            request = next_body(rng)
             started = time.monotonic()
             try:
-                status, answer = await connection.post("/rerank", sent)
+                status, response = await connection.post("/rerank", request)
             except (OSError, EOFError) as error:
                 report.failed.append(repr(error))
                 connection.close()
@@ -169,22 +170,23 @@ async def load(
                 continue
             report.seconds.append(time.monotonic() - started)
             if status != 200:
-                report.failed.append(f"{status} {answer[:200]!r}")
-            elif check is not None and (wrong := check(sent, answer)) is not None:
+                report.failed.append(f"{status} {response[:200]!r}")
+            elif check is not None and (wrong := check(request, response)) is not None:
                 report.wrong.append(wrong)
         connection.close()
 
     def clocks() -> tuple[float, float, float]:
-        own = address.cpu_seconds()
-        return time.monotonic(), own, machine_cpu_seconds() - own - time.process_time()
+        server_cpu = address.cpu_seconds()
+        return time.monotonic(), server_cpu, machine_cpu_seconds() - server_cpu - time.process_time()
 
     before = clocks()
-    await asyncio.gather(*(one(number) for number in range(clients)))
-    report.elapsed, report.cpu_seconds, others = (b - a for a, b in zip(before, clocks(), strict=True))
-    report.others = max(others, 0.0) / (report.elapsed * (os.cpu_count() or 1))
+    await asyncio.gather(*(run_client(number) for number in range(clients)))
+    report.elapsed, report.cpu_seconds, other_cpu = (b - a for a, b in zip(before, clocks(), strict=True))
+    report.other_load = max(other_cpu, 0.0) / (report.elapsed * (os.cpu_count() or 1))
     return report
 
 
 def after(seconds: float) -> Callable[[], bool]:
+    """Return a function that returns True once the given time has passed."""
     end = time.monotonic() + seconds
     return lambda: time.monotonic() >= end

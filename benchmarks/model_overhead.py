@@ -1,4 +1,4 @@
-"""What the probe, the failover chain and HTTP cost: `python benchmarks/model_overhead.py [MODEL]`."""
+"""Measure the overhead of the probe, of failover and of HTTP: `python benchmarks/model_overhead.py [MODEL]`."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from mnemorank.model.probe import probe
 MEMORIES = [Memory(f"Memory number {number} is about bread.") for number in range(32)]
 
 
-class EmptyHead(BaseHTTPRequestHandler):
-    """A TEI server that gives every text the same score: what is left is the way there and back."""
+class ConstantScores(BaseHTTPRequestHandler):
+    """A TEI server that gives every text the same score, so that only the overhead of HTTP remains."""
 
     protocol_version = "HTTP/1.1"
 
@@ -30,11 +30,11 @@ class EmptyHead(BaseHTTPRequestHandler):
         self.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(content), content))
 
     def log_message(self, format: str, *arguments: object) -> None:
-        """Quiet."""
+        """Log nothing."""
 
 
-class Instant:
-    """A model that answers at once: what is left is the chain."""
+class InstantModel:
+    """A model that takes no time, so that only the overhead of the chain remains."""
 
     manifest = Manifest(name="instant")
 
@@ -45,18 +45,18 @@ class Instant:
         return [1 for _ in memories]
 
     def close(self) -> None:
-        """Nothing to give back."""
+        """Release nothing."""
 
 
-def milliseconds(call: Callable[[], object], times: int = 100) -> float:
-    """The best of many, since other processes only ever add."""
+def milliseconds(call: Callable[[], object], repeats: int = 100) -> float:
+    """Return the shortest of many runs, since other processes can only add time."""
     call()
-    taken = []
-    for _ in range(times):
+    seconds = []
+    for _ in range(repeats):
         started = time.perf_counter()
         call()
-        taken.append(time.perf_counter() - started)
-    return min(taken) * 1000
+        seconds.append(time.perf_counter() - started)
+    return min(seconds) * 1000
 
 
 def scoring(model: Scoring) -> Callable[[], object]:
@@ -67,13 +67,13 @@ def main() -> None:
     name = sys.argv[1] if len(sys.argv) > 1 else "mini"
     model = Model.load(name, probe=False)
     print(f"probe of {name}: {milliseconds(lambda: probe(model), 10):.1f} ms: {probe(model)}")
-    alone = milliseconds(scoring(Instant()))
+    baseline = milliseconds(scoring(InstantModel()))
     for title, chain in {
-        "failover chain": Failover([Instant()]),
-        "failover chain with a timeout": Failover([Instant()], timeouts=[10]),
+        "failover chain": Failover([InstantModel()]),
+        "failover chain with a timeout": Failover([InstantModel()], timeouts=[10]),
     }.items():
-        print(f"{title}: {milliseconds(scoring(chain)) - alone:+.3f} ms a call")
-    server = ThreadingHTTPServer(("127.0.0.1", 0), EmptyHead)
+        print(f"{title}: {milliseconds(scoring(chain)) - baseline:+.3f} ms per call")
+    server = ThreadingHTTPServer(("127.0.0.1", 0), ConstantScores)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     remote = Model.load(f"tei:http://127.0.0.1:{server.server_address[1]}")
     print(f"32 memories over HTTP on this machine: {milliseconds(scoring(remote)):.2f} ms")

@@ -1,13 +1,13 @@
-"""Load tests of the server, on loopback, with the server in a process of its own. Prints tables for docs/serving.md.
+"""Load tests of the server, which runs in its own process, over loopback. Prints Markdown tables.
 
-    python benchmarks/server_load.py all          # everything below as given, about 6 minutes
-    python benchmarks/server_load.py hold --clients 100 --seconds 60
+    python benchmarks/server_load.py all          # everything below, about 6 minutes
+    python benchmarks/server_load.py sustained --clients 100 --seconds 60
     python benchmarks/server_load.py swaps --clients 100 --swaps 100
     python benchmarks/server_load.py batching --clients 32 --documents 10 --seconds 8 --rounds 2
     python benchmarks/server_load.py capacity --seconds 5
 
-Each client sends its next request when it has the answer to the last. `--model` takes what `mnemorank serve` takes.
-Exit code 1 if a request failed or an answer was wrong.
+Each client sends its next request when it has the response to the last one. The exit code is 1 if a request failed or a
+response was wrong.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from load_clients import Address, Connection, Report, after, body, load, server
+from load_clients import Address, Connection, Report, after, load, make_body, server
 from mnemorank.artifact.manifest import Calibration, write_manifest
 from mnemorank.artifact.resolve import load_artifact
 
-SEEN_BEFORE = 20
+REPEATED_BODIES = 20
 
 
-class Outcome:
-    """Tables as they come, and whether all went well."""
+class Output:
+    """Prints tables and collects failures."""
 
     def __init__(self) -> None:
         self.failures: list[str] = []
 
-    def note(self, report: Report) -> None:
+    def add_failures(self, report: Report) -> None:
         self.failures += report.failed + report.wrong
 
     def table(self, title: str, head: Sequence[str], rows: Sequence[Sequence[object]], *remarks: str) -> None:
@@ -48,21 +48,21 @@ class Outcome:
 
 
 def _row(cells: Sequence[object]) -> str:
-    shown = (f"{cell:.3g}" if isinstance(cell, float) and cell < 100 else f"{cell:.0f}" if isinstance(cell, float)
+    formatted = (f"{cell:.3g}" if isinstance(cell, float) and cell < 100 else f"{cell:.0f}" if isinstance(cell, float)
              else str(cell) for cell in cells)  # fmt: skip
-    return "| " + " | ".join(shown) + " |"
+    return "| " + " | ".join(formatted) + " |"
 
 
-def hold(arguments: argparse.Namespace, outcome: Outcome) -> None:
-    """Many clients for a while: no failure, and the slowest not much slower than the rest."""
+def sustained(arguments: argparse.Namespace, output: Output) -> None:
+    """Run many clients for a while. Nothing should fail, and p99 should stay close to p50."""
     clients, seconds = arguments.clients or 100, arguments.seconds or 60.0
     with server("--model", arguments.model) as address:
-        asyncio.run(load(address, 4, lambda source: body(arguments.documents, source), after(2)))
-        report = asyncio.run(load(address, clients, lambda source: body(arguments.documents, source), after(seconds)))
-    outcome.note(report)
-    outcome.table(
+        asyncio.run(load(address, 4, lambda rng: make_body(arguments.documents, rng), after(2)))
+        report = asyncio.run(load(address, clients, lambda rng: make_body(arguments.documents, rng), after(seconds)))
+    output.add_failures(report)
+    output.table(
         f"{clients} clients, {arguments.documents} documents, {seconds:g} s",
-        ("requests", "failed", "requests/s", "requests a CPU second", "p50 ms", "p99 ms", "p99/p50", "others' CPU"),
+        ("requests", "failed", "requests/s", "requests per CPU second", "p50 ms", "p99 ms", "p99/p50", "other load"),
         [_figures(report)],
     )
 
@@ -76,39 +76,38 @@ def _figures(report: Report) -> list[object]:
         report.quantile_ms(0.5),
         report.quantile_ms(0.99),
         report.p99_over_p50,
-        f"{report.others:.0%}",
+        f"{report.other_load:.0%}",
     ]
 
 
-def batching(arguments: argparse.Namespace, outcome: Outcome) -> None:
-    """Throughput with shared batches and without, in turns, so that both see the same machine; and with known pairs.
+def batching(arguments: argparse.Namespace, output: Output) -> None:
+    """Compare throughput with and without shared batches, and with and without a score cache, taking turns.
 
-    Without batching a request's thread hands its own pairs to the scorer, whose threads (one a core) run what all
-    requests hand them: what `Reranker.rerank` in a thread a request does.
+    Without batching, each request scores its own pairs in its own thread, as with `Reranker.rerank` in a thread pool.
     """
     clients, seconds = arguments.clients or 32, arguments.seconds or 8.0
-    seen = [body(arguments.documents, random.Random(-number)) for number in range(SEEN_BEFORE)]
+    repeated = [make_body(arguments.documents, random.Random(-number)) for number in range(REPEATED_BODIES)]
     numbers = itertools.count()
 
-    def new(source: random.Random) -> bytes:
-        return body(arguments.documents, source)
+    def new(rng: random.Random) -> bytes:
+        return make_body(arguments.documents, rng)
 
-    def half_seen(source: random.Random) -> bytes:
-        return source.choice(seen) if source.random() < 0.5 else _unlike_any_other(new(source), next(numbers))
+    def half_repeated(rng: random.Random) -> bytes:
+        return rng.choice(repeated) if rng.random() < 0.5 else _with_unique_query(new(rng), next(numbers))
 
-    ways: dict[str, tuple[Callable[[random.Random], bytes], tuple[str, ...]]] = {
+    variants: dict[str, tuple[Callable[[random.Random], bytes], tuple[str, ...]]] = {
         "shared batches": (new, ()),
-        "none": (new, ("--no-batching",)),
-        "half of the requests seen before": (half_seen, ()),
-        "the same, `--score-cache 10000`": (half_seen, ("--score-cache", "10000")),
+        "no batching": (new, ("--no-batching",)),
+        "half of the requests repeated": (half_repeated, ()),
+        "the same, `--score-cache 10000`": (half_repeated, ("--score-cache", "10000")),
     }
-    reports: dict[str, list[Report]] = {name: [] for name in ways}
+    reports: dict[str, list[Report]] = {name: [] for name in variants}
     for _ in range(arguments.rounds):
-        for name, (make_body, flags) in ways.items():
+        for name, (next_body, flags) in variants.items():
             with server("--model", arguments.model, *flags) as address:
-                asyncio.run(load(address, 2, make_body, after(1)))
-                reports[name].append(asyncio.run(load(address, clients, make_body, after(seconds))))
-            outcome.note(reports[name][-1])
+                asyncio.run(load(address, 2, next_body, after(1)))
+                reports[name].append(asyncio.run(load(address, clients, next_body, after(seconds))))
+            output.add_failures(reports[name][-1])
 
     def median(name: str, figure: Callable[[Report], float]) -> float:
         return statistics.median(map(figure, reports[name]))
@@ -118,85 +117,86 @@ def batching(arguments: argparse.Namespace, outcome: Outcome) -> None:
         lambda report: report.per_cpu_second,
         lambda report: report.quantile_ms(0.5),
         lambda report: report.quantile_ms(0.99),
-        lambda report: report.others,
+        lambda report: report.other_load,
     )
-    on, off, fresh, known = (median(name, figures[0]) for name in ways)
-    outcome.table(
+    batched, unbatched, uncached, cached = (median(name, figures[0]) for name in variants)
+    output.table(
         f"{clients} clients, {arguments.documents} documents, {arguments.rounds} × {seconds:g} s (medians)",
-        ("", "requests/s", "requests a CPU second", "p50 ms", "p99 ms", "others' CPU"),
+        ("", "requests/s", "requests per CPU second", "p50 ms", "p99 ms", "other load"),
         [
             [name, *(median(name, figure) for figure in figures[:-1]), f"{median(name, figures[-1]):.0%}"]
-            for name in ways
+            for name in variants
         ],
-        f"Shared batches against none: {on / off:.2f}. With the cache against without: {known / fresh:.2f}.",
+        f"Speedup by batching: {batched / unbatched:.2f}. Speedup by the cache: {cached / uncached:.2f}.",
     )
 
 
-def _unlike_any_other(sent: bytes, number: int) -> bytes:
-    """The request with a word that no other has, so that none of its pairs was seen before."""
-    asked = json.loads(sent)
-    return json.dumps({**asked, "query": f"{asked['query']} {number}"}).encode()
+def _with_unique_query(body: bytes, number: int) -> bytes:
+    """Return the request with a query that occurs only once, so that none of its pairs is in the cache."""
+    request = json.loads(body)
+    return json.dumps({**request, "query": f"{request['query']} {number}"}).encode()
 
 
-def swaps(arguments: argparse.Namespace, outcome: Outcome) -> None:
-    """Swaps under load between two models that differ in their calibration, so that every score tells its model."""
+def swaps(arguments: argparse.Namespace, output: Output) -> None:
+    """Swap models under load. The two differ in their calibration, so that every score reveals its model."""
     with tempfile.TemporaryDirectory() as folder:
         for name, bias in (("one", 0.0), ("two", 3.0)):
             copy_model(arguments.model, Path(folder) / name, bias)
         with server("--model", str(Path(folder) / "one"), "--models-dir", folder) as address:
-            asyncio.run(_swap_under_load(address, arguments, outcome))
+            asyncio.run(_swap_under_load(address, arguments, output))
 
 
-async def _swap_under_load(address: Address, arguments: argparse.Namespace, outcome: Outcome) -> None:
-    source = random.Random(0)
-    bodies = [body(arguments.documents, source) for _ in range(20)]
+async def _swap_under_load(address: Address, arguments: argparse.Namespace, output: Output) -> None:
+    rng = random.Random(0)
+    bodies = [make_body(arguments.documents, rng) for _ in range(20)]
     admin = Connection(address.host, address.port)
-    expected: dict[bytes, list[dict[int, float]]] = {sent: [] for sent in bodies}
+    expected: dict[bytes, list[dict[int, float]]] = {body: [] for body in bodies}
     for name in ("one", "two"):
         await _swap(admin, name)
-        for sent in bodies:
-            _, answer = await admin.post("/rerank", sent)
-            expected[sent].append(_scores(answer))
+        for body in bodies:
+            _, response = await admin.post("/rerank", body)
+            expected[body].append(_scores(response))
     done = False
     served: list[int] = [0, 0]
 
-    def check(sent: bytes, answer: bytes) -> str | None:
-        scores = _scores(answer)
-        for number, wanted in enumerate(expected[sent]):
-            if all(abs(scores[i] - wanted[i]) < 1e-3 for i in wanted):
+    def check(body: bytes, response: bytes) -> str | None:
+        scores = _scores(response)
+        for number, model_scores in enumerate(expected[body]):
+            if all(abs(scores[i] - score) < 1e-3 for i, score in model_scores.items()):
                 served[number] += 1
                 return None
-        return f"the scores are neither model's: {scores}"
+        return f"the scores are of neither model: {scores}"
 
     clients = arguments.clients or 100
-    loading = asyncio.create_task(load(address, clients, lambda s: s.choice(bodies), lambda: done, check))
-    times = []
+    load_task = asyncio.create_task(load(address, clients, lambda rng: rng.choice(bodies), lambda: done, check))
+    swap_seconds = []
     for number in range(arguments.swaps):
-        times.append(await _swap(admin, ("one", "two")[number % 2]))
+        swap_seconds.append(await _swap(admin, ("one", "two")[number % 2]))
     done = True
-    report = await loading
+    report = await load_task
     admin.close()
-    outcome.note(report)
-    outcome.table(
-        f"{len(times)} hot swaps under {clients} clients, {arguments.documents} documents",
-        ("requests", "failed", "requests/s", "requests a CPU second", "p50 ms", "p99 ms", "p99/p50", "others' CPU",
-         "mixed answers", "answers by model", "seconds a swap (median)"),
-        [[*_figures(report), len(report.wrong), f"{served[0]} / {served[1]}", statistics.median(times)]],
+    output.add_failures(report)
+    output.table(
+        f"{len(swap_seconds)} hot swaps with {clients} clients, {arguments.documents} documents",
+        ("requests", "failed", "requests/s", "requests per CPU second", "p50 ms", "p99 ms", "p99/p50", "other load",
+         "wrong responses", "responses by model", "seconds per swap (median)"),
+        [[*_figures(report), len(report.wrong), f"{served[0]} / {served[1]}", statistics.median(swap_seconds)]],
     )  # fmt: skip
 
 
 async def _swap(connection: Connection, name: str) -> float:
     started = time.monotonic()
-    status, answer = await connection.post("/v1/models/swap", json.dumps({"model": name}).encode())
-    assert status == 200, answer
+    status, response = await connection.post("/v1/models/swap", json.dumps({"model": name}).encode())
+    assert status == 200, response
     return time.monotonic() - started
 
 
-def _scores(answer: bytes) -> dict[int, float]:
-    return {entry["index"]: entry["score"] for entry in json.loads(answer)}
+def _scores(response: bytes) -> dict[int, float]:
+    return {entry["index"]: entry["score"] for entry in json.loads(response)}
 
 
 def copy_model(name: str, folder: Path, bias: float) -> None:
+    """Copy a model with another calibration."""
     artifact = load_artifact(name)
     shutil.copytree(artifact.path, folder)
     manifest = replace(artifact.manifest, name=folder.name, calibration=Calibration(scale=1.0, bias=bias))
@@ -204,8 +204,8 @@ def copy_model(name: str, folder: Path, bias: float) -> None:
     write_manifest(folder, manifest, [name for name in names if name != "mnemorank.json"])
 
 
-def capacity(arguments: argparse.Namespace, outcome: Outcome) -> None:
-    """The capacity table: requests and pairs a second by clients and documents."""
+def capacity(arguments: argparse.Namespace, output: Output) -> None:
+    """Measure requests and pairs per second by the number of clients and documents."""
     rows: list[list[object]] = []
     with server("--model", arguments.model) as address:
         for documents, clients in ((10, 1), (10, 8), (10, 32), (50, 1), (50, 8), (200, 1), (200, 4)):
@@ -213,11 +213,11 @@ def capacity(arguments: argparse.Namespace, outcome: Outcome) -> None:
                 load(
                     address,
                     clients,
-                    lambda source, count=documents: body(count, source),  # type: ignore[misc]
+                    lambda rng, count=documents: make_body(count, rng),  # type: ignore[misc]
                     after(arguments.seconds or 5.0),
                 )
             )
-            outcome.note(report)
+            output.add_failures(report)
             rows.append(
                 [
                     clients,
@@ -228,15 +228,15 @@ def capacity(arguments: argparse.Namespace, outcome: Outcome) -> None:
                     report.quantile_ms(0.5),
                     report.quantile_ms(0.99),
                     len(report.failed),
-                    f"{report.others:.0%}",
+                    f"{report.other_load:.0%}",
                 ]
             )
-    head = ("clients", "documents", "requests/s", "pairs/s", "pairs a CPU second", "p50 ms", "p99 ms", "failed")
-    outcome.table("Capacity", (*head, "others' CPU"), rows)
+    head = ("clients", "documents", "requests/s", "pairs/s", "pairs per CPU second", "p50 ms", "p99 ms", "failed")
+    output.table("Capacity", (*head, "other load"), rows)
 
 
-COMMANDS: dict[str, Callable[[argparse.Namespace, Outcome], None]] = {
-    "hold": hold,
+COMMANDS: dict[str, Callable[[argparse.Namespace, Output], None]] = {
+    "sustained": sustained,
     "batching": batching,
     "swaps": swaps,
     "capacity": capacity,
@@ -246,21 +246,21 @@ COMMANDS: dict[str, Callable[[argparse.Namespace, Outcome], None]] = {
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("command", choices=[*COMMANDS, "all"])
-    parser.add_argument("--model", default="mini")
+    parser.add_argument("--model", default="mini", help="as for `mnemorank serve`")
     parser.add_argument("--clients", type=int, default=None)
     parser.add_argument("--documents", type=int, default=10)
     parser.add_argument("--seconds", type=float, default=None)
     parser.add_argument("--swaps", type=int, default=100)
     parser.add_argument("--rounds", type=int, default=2)
     arguments = parser.parse_args()
-    outcome = Outcome()
+    output = Output()
     for name in COMMANDS if arguments.command == "all" else [arguments.command]:
         started = time.monotonic()
-        COMMANDS[name](arguments, outcome)
+        COMMANDS[name](arguments, output)
         print(f"{name}: {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
-    for failure in outcome.failures[:5]:
+    for failure in output.failures[:5]:
         print(f"failed: {failure[:300]}", file=sys.stderr)
-    return 1 if outcome.failures else 0
+    return 1 if output.failures else 0
 
 
 if __name__ == "__main__":

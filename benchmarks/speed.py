@@ -1,12 +1,12 @@
-"""Pairs per second against sentence-transformers, fastembed and FlashRank on the same weights and pairs, in one run.
+"""Compare pairs per second with sentence-transformers, fastembed and FlashRank on the same weights and pairs.
 
     python benchmarks/speed.py --torch FOLDER [--model mini] [--queries 5] [--rounds 5]
 
-FOLDER is the torch model the artifact was exported from. Peers get what their users have: sentence-transformers the
-fp32 torch model; fastembed the plain fp32 ONNX export; FlashRank the plain export with onnxruntime's default dynamic
-INT8. Contestants take turns query by query, so that a noisy machine is noisy for all; ratios are of medians. Also
-printed: how far each order agrees with sentence-transformers', import time, and peak memory for 10,000 candidates.
-Nothing else should run on the machine. Needs `pip install sentence-transformers fastembed flashrank onnx`.
+FOLDER is the torch model that the artifact was exported from. The others run what their users would run:
+sentence-transformers the fp32 torch model, fastembed a plain fp32 ONNX export, FlashRank that export with onnxruntime's
+default dynamic INT8 quantization. The systems take turns query by query, so that noise affects all alike; ratios are of
+medians. Also prints the rank correlation with sentence-transformers, the import time, and the peak memory for 10,000
+candidates. Nothing else should run on the machine. Needs `pip install sentence-transformers fastembed flashrank onnx`.
 """
 
 from __future__ import annotations
@@ -26,11 +26,13 @@ from pathlib import Path
 
 import numpy as np
 
-Contestant = Callable[[str, list[str]], list[float]]
+from mnemorank._internal.arrays import spearman
+
+System = Callable[[str, list[str]], list[float]]
 
 
 def make_pairs(tokenizer_file: Path, queries: int, per_query: int = 100) -> list[tuple[str, list[str]]]:
-    """Pools of our own dated texts, joined and cut so that pairs have 80 tokens on average and at most 180."""
+    """Return pools of texts of the bundled `dated` set, cut to 80 tokens per pair on average and 180 at most."""
     from tokenizers import Tokenizer
 
     tokenizer = Tokenizer.from_file(str(tokenizer_file))
@@ -43,19 +45,19 @@ def make_pairs(tokenizer_file: Path, queries: int, per_query: int = 100) -> list
     )
     records = [json.loads(line) for line in lines]
     sentences = sorted({side["text"] for record in records for side in (record["positive"], record["negative"])})
-    asked = sorted({record["query"] for record in records})
+    all_queries = sorted({record["query"] for record in records})
     rng = random.Random(0)
     pools = []
-    for query in rng.sample(asked, queries):
-        used = len(tokenizer.encode(query).ids) + 1
+    for query in rng.sample(all_queries, queries):
+        query_tokens = len(tokenizer.encode(query).ids) + 1
         texts = []
         for _ in range(per_query):
-            wanted = min(max(int(rng.lognormvariate(4.26, 0.5)), used + 8), 180) - used
+            text_tokens = min(max(int(rng.lognormvariate(4.26, 0.5)), query_tokens + 8), 180) - query_tokens
             text = ""
-            while len(tokenizer.encode(text).ids) < wanted + 2:
+            while len(tokenizer.encode(text).ids) < text_tokens + 2:
                 text += " " + rng.choice(sentences)
             spans = tokenizer.encode(text, add_special_tokens=False).offsets
-            texts.append(text[: spans[wanted - 1][1]].strip())
+            texts.append(text[: spans[text_tokens - 1][1]].strip())
         pools.append((query, texts))
     lengths = [len(tokenizer.encode(query, text).ids) for query, texts in pools for text in texts]
     print(f"{len(lengths)} pairs, {np.mean(lengths):.0f} tokens on average, {max(lengths)} at most")
@@ -63,7 +65,7 @@ def make_pairs(tokenizer_file: Path, queries: int, per_query: int = 100) -> list
 
 
 def plain_export(torch_folder: Path, target: Path) -> None:
-    """The ONNX file that a user would make without care: whole graph, fp32."""
+    """Write the ONNX file of a plain export: the whole graph in fp32."""
     import torch
     from transformers import AutoModelForSequenceClassification
 
@@ -84,14 +86,14 @@ def plain_export(torch_folder: Path, target: Path) -> None:
     )  # fmt: skip
 
 
-def sentence_transformers_contestant(torch_folder: Path) -> Contestant:
+def sentence_transformers_system(torch_folder: Path) -> System:
     from sentence_transformers import CrossEncoder
 
     model = CrossEncoder(str(torch_folder), device="cpu", max_length=512)
     return lambda query, texts: list(model.predict([(query, text) for text in texts], show_progress_bar=False))
 
 
-def fastembed_contestant(folder: Path) -> Contestant:
+def fastembed_system(folder: Path) -> System:
     from fastembed.common.model_description import ModelSource
     from fastembed.rerank.cross_encoder import TextCrossEncoder
 
@@ -102,7 +104,7 @@ def fastembed_contestant(folder: Path) -> Contestant:
     return lambda query, texts: list(model.rerank(query, texts))
 
 
-def flashrank_contestant(cache: Path, name: str) -> Contestant:
+def flashrank_system(cache: Path, name: str) -> System:
     from flashrank import Ranker, RerankRequest
 
     ranker = Ranker(model_name=name, cache_dir=str(cache), max_length=512, log_level="ERROR")
@@ -117,7 +119,7 @@ def flashrank_contestant(cache: Path, name: str) -> Contestant:
     return rank
 
 
-def mnemorank_contestant(model: str) -> Contestant:
+def mnemorank_system(model: str) -> System:
     from mnemorank import Reranker
 
     reranker = Reranker(model)
@@ -142,43 +144,38 @@ def peer_folders(torch_folder: Path, scratch: Path) -> tuple[Path, Path, str]:
         json.dumps({**settings, "pad_token": "[PAD]", "model_max_length": 512})
     )
     plain_export(torch_folder, plain / "model.onnx")
-    name = "ms-marco-MiniLM-L-12-v2"  # FlashRank takes only names it knows; the folder holds our weights
+    name = "ms-marco-MiniLM-L-12-v2"  # FlashRank accepts only known names; the folder has our weights
     quantized = scratch / "flashrank" / name
     shutil.copytree(plain, quantized, ignore=shutil.ignore_patterns("model.onnx"))
     quantize_dynamic(str(plain / "model.onnx"), str(quantized / model_file_map[name]))
     return plain, scratch / "flashrank", name
 
 
-def rank_agreement(a: list[float], b: list[float]) -> float:
-    """Spearman's correlation of two score lists."""
-    ranks = [np.argsort(np.argsort(values)) for values in (a, b)]
-    return float(np.corrcoef(*ranks)[0, 1])
-
-
-def compare(contestants: dict[str, Contestant], pools: list[tuple[str, list[str]]], rounds: int) -> None:
-    seconds: dict[str, list[float]] = {name: [] for name in contestants}
-    scores: dict[str, list[list[float]]] = {name: [] for name in contestants}
-    for name, contestant in contestants.items():
-        contestant(*pools[0])
-        scores[name] = [contestant(query, texts) for query, texts in pools]
+def compare(systems: dict[str, System], pools: list[tuple[str, list[str]]], rounds: int) -> None:
+    seconds: dict[str, list[float]] = {name: [] for name in systems}
+    scores: dict[str, list[list[float]]] = {name: [] for name in systems}
+    for name, system in systems.items():
+        system(*pools[0])
+        scores[name] = [system(query, texts) for query, texts in pools]
     for _ in range(rounds):
         for query, texts in pools:
-            for name, contestant in contestants.items():
+            for name, system in systems.items():
                 started = time.perf_counter()
-                contestant(query, texts)
+                system(query, texts)
                 seconds[name].append(time.perf_counter() - started)
-    reference = next(iter(contestants))
-    ours = list(contestants)[-1]
+    reference = next(iter(systems))
+    ours = list(systems)[-1]
     per_query = len(pools[0][1])
     print(f"{'':28} pairs/s  ms/100   {ours} is  rank corr.  same first")
-    for name in contestants:
+    for name in systems:
         median = float(np.median(seconds[name]))
         ratio = median / float(np.median(seconds[ours]))
-        agreement = np.mean([rank_agreement(a, b) for a, b in zip(scores[reference], scores[name], strict=True)])
-        first = np.mean([np.argmax(a) == np.argmax(b) for a, b in zip(scores[reference], scores[name], strict=True)])
-        print(
-            f"{name:28} {per_query / median:7.0f} {1000 * median:7.0f}  {ratio:8.2f}x  {agreement:10.4f}  {first:10.2f}"
+        correlation = np.mean(
+            [spearman(np.array(a), np.array(b)) for a, b in zip(scores[reference], scores[name], strict=True)]
         )
+        first = np.mean([np.argmax(a) == np.argmax(b) for a, b in zip(scores[reference], scores[name], strict=True)])
+        speed = f"{per_query / median:7.0f} {1000 * median:7.0f}  {ratio:8.2f}x"
+        print(f"{name:28} {speed}  {correlation:10.4f}  {first:10.2f}")
 
 
 def import_and_memory(model: str) -> None:
@@ -191,7 +188,7 @@ def import_and_memory(model: str) -> None:
         f"reranker = mnemorank.Reranker({model!r})\n"
         "reranker.rerank('warm up', ['text'])\n"
         "before = peak()\n"
-        "pool = [f'memory number {i} about a matter' for i in range(10_000)]\n"
+        "pool = [f'memory number {i} about something' for i in range(10_000)]\n"
         "reranker.rerank('Where does Ruby work?', pool, top_k=5)\n"
         "print(before, peak())"
     )
@@ -209,13 +206,13 @@ def main() -> None:
     pools = make_pairs(arguments.torch / "tokenizer.json", arguments.queries)
     with tempfile.TemporaryDirectory() as scratch:
         plain, flashrank_cache, name = peer_folders(arguments.torch, Path(scratch))
-        contestants = {
-            "sentence-transformers fp32": sentence_transformers_contestant(arguments.torch),
-            "fastembed, plain ONNX fp32": fastembed_contestant(plain),
-            "FlashRank, plain ONNX INT8": flashrank_contestant(flashrank_cache, name),
-            "mnemorank": mnemorank_contestant(arguments.model),
+        systems = {
+            "sentence-transformers fp32": sentence_transformers_system(arguments.torch),
+            "fastembed, plain ONNX fp32": fastembed_system(plain),
+            "FlashRank, plain ONNX INT8": flashrank_system(flashrank_cache, name),
+            "mnemorank": mnemorank_system(arguments.model),
         }
-        compare(contestants, pools, arguments.rounds)
+        compare(systems, pools, arguments.rounds)
     import_and_memory(arguments.model)
 
 

