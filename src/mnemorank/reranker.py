@@ -22,7 +22,7 @@ from mnemorank.artifact.templates import templates
 from mnemorank.errors import InputError, ScorerError
 from mnemorank.memory.memory import Memory, MemoryLike, OnError, as_pool, read_memories
 from mnemorank.memory.moment import When
-from mnemorank.model.model import Model, Scored, Scoring, score_by_the_end
+from mnemorank.model.model import Model, Scored, Scoring, score_with_truncation
 from mnemorank.options import Options
 from mnemorank.ranking.first_stage import FirstStageRanking
 from mnemorank.ranking.pipeline import Pipeline
@@ -216,7 +216,7 @@ class Reranker:
         deadline: Deadline | None,
         warn: Callable[[str], None],
     ) -> Scored:
-        scored, read = score_by_the_end(self.model, query, memories, instruction=instruction, deadline=deadline)
+        scored, read = score_with_truncation(self.model, query, memories, instruction=instruction, deadline=deadline)
         if read is not query:
             warn(f"query: too long for the model, which read only its last {len(read)} of {len(query)} characters")
         return scored

@@ -10,7 +10,7 @@ import numpy as np
 
 from mnemorank._internal.arrays import logit
 from mnemorank.data.examples import Candidate, Example
-from mnemorank.model.model import Scoring, score_by_the_end
+from mnemorank.model.model import Scoring, score_with_truncation
 
 TEACHER_SCORE = "teacher_score"
 
@@ -24,7 +24,7 @@ def distill(examples: Iterable[Example], teacher: Scoring) -> Iterator[Example]:
     """
     is_probability = teacher.manifest.score_kind == "probability"
     for example in examples:
-        raw = score_by_the_end(teacher, example.query, example.memories)[0].raw
+        raw = score_with_truncation(teacher, example.query, example.memories)[0].raw
         scores = logit(raw) if is_probability else np.asarray(raw, dtype=np.float64)
         candidates = zip(example.candidates, scores, strict=True)
         yield replace(example, candidates=tuple(_scored(candidate, float(score)) for candidate, score in candidates))

@@ -27,7 +27,7 @@ from mnemorank.export.graph import Feed, bert_layers, fuse, load_classifier, tok
 from mnemorank.export.parity import METRIC, Parity, ParityError, compare_graphs, make_feeds, torch_scores
 from mnemorank.export.quantize import int8_dynamic, int8_static
 from mnemorank.scorers.encoding import InputWriter
-from mnemorank.scorers.torch.loading import load_tokenizing
+from mnemorank.scorers.torch.loading import load_auto_tokenizer
 from mnemorank.training.base_model import max_positions
 from mnemorank.training.checkpoints import new_folder
 from mnemorank.training.dataset import drop_long_queries
@@ -82,7 +82,7 @@ def export(
         )
     network = load_classifier(artifact)
     artifact = _limit_length(artifact, network.config)
-    tokenizer = load_tokenizing(*tokenizer_folders(artifact)).tokenizer
+    tokenizer = load_auto_tokenizer(*tokenizer_folders(artifact)).tokenizer
     notes: list[str] = []
     writer = InputWriter(tokenizer, artifact.manifest)
     dev = _usable_examples(dev, writer, notes.append, "dev")

@@ -19,7 +19,7 @@ from mnemorank.artifact.resolve import Artifact
 from mnemorank.errors import ArtifactError
 from mnemorank.export.layers import LOWEST, SMOOTHED, FirstRowLayer, FusedLayer
 from mnemorank.scorers.torch.classifier import set_pad
-from mnemorank.scorers.torch.loading import adapter_base, load_network, load_tokenizing
+from mnemorank.scorers.torch.loading import adapter_base, load_auto_tokenizer, load_network
 
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 OPSET = 17
@@ -49,9 +49,9 @@ def load_classifier(artifact: Artifact) -> Any:
         model = loaded.network
     if model.config.num_labels not in (1, 2):
         raise ArtifactError(f"{folder}: expected one or two labels, got {model.config.num_labels}")
-    tokenizing = load_tokenizing(*tokenizer_folders(artifact))
-    set_pad(model, tokenizing.pad_id)
-    model.tokenizer_inputs = tokenizing.inputs
+    tokenizer = load_auto_tokenizer(*tokenizer_folders(artifact))
+    set_pad(model, tokenizer.pad_id)
+    model.tokenizer_inputs = tokenizer.inputs
     return model.float().requires_grad_(False)
 
 

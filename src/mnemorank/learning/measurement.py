@@ -16,7 +16,7 @@ from mnemorank.data.examples import Example
 from mnemorank.errors import ScorerError
 from mnemorank.evaluation.metrics import Judgments, expected_calibration_error, measure, neutral_order, reliability
 from mnemorank.evaluation.protocol import Question
-from mnemorank.model.model import Model, Scoring, score_by_the_end
+from mnemorank.model.model import Model, Scoring, score_with_truncation
 from mnemorank.reranker import Reranker
 
 Tick = Callable[[], None]
@@ -152,7 +152,7 @@ def _seconds_per_pair(models: Sequence[Model], sets: Mapping[str, Sequence[Examp
         for number, model in enumerate(models):
             started = time.perf_counter()
             for example in sample:
-                score_by_the_end(model, example.query, example.memories)
+                score_with_truncation(model, example.query, example.memories)
             best[number] = min(best[number], (time.perf_counter() - started) / pairs)
     return best
 

@@ -23,7 +23,7 @@ from mnemorank.learning.store import schema
 from mnemorank.learning.store.events import EventStore
 from mnemorank.learning.versions import Version
 from mnemorank.memory.memory import Memory
-from mnemorank.model.model import Model, score_by_the_end
+from mnemorank.model.model import Model, score_with_truncation
 
 logger = logging.getLogger(__name__)
 
@@ -104,7 +104,7 @@ class Shadow:
     def _score(self, event_id: str, query: str, shown: Sequence[Memory]) -> None:
         assert self._model is not None
         assert self._version is not None
-        raw = score_by_the_end(self._model, query, shown)[0].raw
+        raw = score_with_truncation(self._model, query, shown)[0].raw
         rows = [
             {"event_id": event_id, "version": self._version.name, "position": position, "score": float(score)}
             for position, score in enumerate(raw)

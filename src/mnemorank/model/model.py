@@ -166,7 +166,7 @@ def _best_passages(passages: Sequence[MemoryPassage], scores: Scores) -> dict[in
     return best
 
 
-def score_by_the_end(
+def score_with_truncation(
     model: Scoring,
     query: str,
     memories: Sequence[Memory],

@@ -18,7 +18,7 @@ from mnemorank.data.formats import READERS, detect_format, is_own_format
 from mnemorank.errors import InputError
 from mnemorank.evaluation.metrics import Judgments, neutral_order
 from mnemorank.memory.memory import Memory
-from mnemorank.model.model import Model, score_by_the_end
+from mnemorank.model.model import Model, score_with_truncation
 
 Verdict = Literal["pass", "warn", "fail", "skipped"]
 ScoreFunction = Callable[[str, Sequence[Memory]], Floats]
@@ -153,7 +153,7 @@ def score_function(model: Model) -> ScoreFunction:
     """Return a function that gives the model's raw scores; a memory without text scores lowest."""
 
     def score(query: str, memories: Sequence[Memory]) -> Floats:
-        raw = score_by_the_end(model, query, memories)[0].raw
+        raw = score_with_truncation(model, query, memories)[0].raw
         return np.where(np.isnan(raw), -np.inf, raw)
 
     return score

@@ -18,7 +18,7 @@ from mnemorank.artifact.resolve import Artifact
 from mnemorank.errors import InputError, MnemorankError, ScorerError
 from mnemorank.scorers.encoding import Input, InputWriter, check_length, pack, pack_in_order, pad
 from mnemorank.scorers.protocol import BasePairScorer, Batch, Pair, Scores
-from mnemorank.scorers.torch.loading import Tokenizing
+from mnemorank.scorers.torch.loading import LoadedTokenizer
 
 Feed = dict[str, torch.Tensor]
 
@@ -57,13 +57,13 @@ class TorchScorer(BasePairScorer):
         self.dtype = _checked_dtype(dtype or ("float16" if self.device.type == "cuda" else "float32"))
         self._lock = threading.Lock()
         self._closed = False
-        tokenizing = self._load(artifact)
-        self._pad_id = tokenizing.pad_id
-        self._writer = InputWriter(tokenizing.tokenizer, artifact.manifest)
+        tokenizer = self._load(artifact)
+        self._pad_id = tokenizer.pad_id
+        self._writer = InputWriter(tokenizer.tokenizer, artifact.manifest)
         super().__init__(artifact.manifest.name, self._writer)
 
     @abstractmethod
-    def _load(self, artifact: Artifact) -> Tokenizing:
+    def _load(self, artifact: Artifact) -> LoadedTokenizer:
         """Load the network and return its tokenizer."""
 
     @abstractmethod

@@ -15,7 +15,7 @@ from mnemorank.artifact.templates import templates
 from mnemorank.errors import ArtifactError
 from mnemorank.scorers.protocol import Scores
 from mnemorank.scorers.torch.base import Feed, TorchScorer, accepted
-from mnemorank.scorers.torch.loading import Tokenizing, adapter_base, load_network, load_tokenizing
+from mnemorank.scorers.torch.loading import LoadedTokenizer, adapter_base, load_auto_tokenizer, load_network
 
 _INPUTS = ("input_ids", "attention_mask", "position_ids")
 
@@ -40,7 +40,7 @@ class CausalLMScorer(TorchScorer):
         self.missing_weights: tuple[str, ...] = ()
         super().__init__(artifact, **options)
 
-    def _load(self, artifact: Artifact) -> Tokenizing:
+    def _load(self, artifact: Artifact) -> LoadedTokenizer:
         answers = templates[artifact.manifest.template].answers
         if answers is None:
             raise ArtifactError(
@@ -52,23 +52,23 @@ class CausalLMScorer(TorchScorer):
             from mnemorank.scorers.torch.lora import add_adapter
 
             base = adapter_base(artifact.path, self._base)
-            tokenizing = load_tokenizing(artifact.path, base)
+            tokenizer = load_auto_tokenizer(artifact.path, base)
             loaded = load_network(AutoModelForCausalLM, base, self.device, self.dtype)
             network = add_adapter(loaded.network, artifact.path, "default").merge_and_unload()
         else:
-            tokenizing = load_tokenizing(artifact.path)
+            tokenizer = load_auto_tokenizer(artifact.path)
             loaded = load_network(AutoModelForCausalLM, artifact.path, self.device, self.dtype)
             network = loaded.network
         self.missing_weights = loaded.missing
         no, yes = answers
         self.answer_ids = tuple(
-            answer_id(tokenizing.tokenizer, word, artifact) for word in (no, yes) if word is not None
+            answer_id(tokenizer.tokenizer, word, artifact) for word in (no, yes) if word is not None
         )
         self._network = keep_answers(network, self.answer_ids)
         self._inputs = accepted(self._network, *_INPUTS)
         # A few models lack this option and compute the answers' logits for every position.
         self._only_last = dict.fromkeys(accepted(self._network, "logits_to_keep"), 1)
-        return tokenizing
+        return tokenizer
 
     def _forward(self, feed: Feed) -> Scores:
         inputs = {name: feed[name] for name in self._inputs}

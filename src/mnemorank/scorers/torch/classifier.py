@@ -11,7 +11,7 @@ from mnemorank.errors import ArtifactError
 from mnemorank.scorers.encoding import one_score_per_row
 from mnemorank.scorers.protocol import Scores
 from mnemorank.scorers.torch.base import Feed, TorchScorer, accepted
-from mnemorank.scorers.torch.loading import Tokenizing, load_network, load_tokenizing
+from mnemorank.scorers.torch.loading import LoadedTokenizer, load_auto_tokenizer, load_network
 
 _INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 
@@ -27,18 +27,18 @@ class ClassifierScorer(TorchScorer):
         self.missing_weights: tuple[str, ...] = ()
         super().__init__(artifact, **options)
 
-    def _load(self, artifact: Artifact) -> Tokenizing:
-        tokenizing = load_tokenizing(artifact.path)
+    def _load(self, artifact: Artifact) -> LoadedTokenizer:
+        tokenizer = load_auto_tokenizer(artifact.path)
         loaded = load_network(AutoModelForSequenceClassification, artifact.path, self.device, self.dtype)
         self.missing_weights = loaded.missing
-        self._use(loaded.network, tokenizing, artifact)
-        return tokenizing
+        self._use(loaded.network, tokenizer, artifact)
+        return tokenizer
 
-    def _use(self, network: Any, tokenizing: Tokenizing, artifact: Artifact) -> None:
+    def _use(self, network: Any, tokenizer: LoadedTokenizer, artifact: Artifact) -> None:
         check_labels(network, artifact)
-        set_pad(network, tokenizing.pad_id)
+        set_pad(network, tokenizer.pad_id)
         self._network = network
-        self._inputs = accepted(network, *(name for name in _INPUTS if name in tokenizing.inputs))
+        self._inputs = accepted(network, *(name for name in _INPUTS if name in tokenizer.inputs))
 
     def _forward(self, feed: Feed) -> Scores:
         output = self._network(**{name: feed[name] for name in self._inputs})

@@ -23,7 +23,7 @@ _quiet_lock = threading.RLock()
 
 
 @dataclass(frozen=True, slots=True)
-class Tokenizing:
+class LoadedTokenizer:
     """A tokenizer and its settings.
 
     :param inputs: the model inputs it produces; `token_type_ids` only if the model was trained with them.
@@ -35,7 +35,7 @@ class Tokenizing:
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class LoadedNetwork:
     """A network in evaluation mode.
 
     :param missing: weights that the folder lacks, which are therefore random.
@@ -45,7 +45,9 @@ class Loaded:
     missing: tuple[str, ...]
 
 
-def load_network(auto_class: Any, folder: Path, device: torch.device, dtype: torch.dtype, **settings: Any) -> Loaded:
+def load_network(
+    auto_class: Any, folder: Path, device: torch.device, dtype: torch.dtype, **settings: Any
+) -> LoadedNetwork:
     """Load a network.
 
     :param auto_class: `AutoModelForSequenceClassification` or `AutoModelForCausalLM`.
@@ -65,10 +67,10 @@ def load_network(auto_class: Any, folder: Path, device: torch.device, dtype: tor
     except Exception as error:  # transformers raises OSError, ValueError, RuntimeError, SafetensorError, …
         raise ArtifactError(f"{folder}: the torch model could not be loaded: {_first_line(error)}") from error
     network.requires_grad_(False)
-    return Loaded(network, tuple(sorted(info["missing_keys"])))
+    return LoadedNetwork(network, tuple(sorted(info["missing_keys"])))
 
 
-def load_tokenizing(*folders: Path) -> Tokenizing:
+def load_auto_tokenizer(*folders: Path) -> LoadedTokenizer:
     """Load the tokenizer from the first folder that has one, with truncation and padding turned off."""
     folder = next((folder for folder in folders if _has_tokenizer(folder)), None)
     if folder is None:
@@ -82,7 +84,7 @@ def load_tokenizing(*folders: Path) -> Tokenizing:
     tokenizer.no_truncation()
     tokenizer.no_padding()
     pad = loaded.pad_token_id if loaded.pad_token_id is not None else loaded.eos_token_id
-    return Tokenizing(tokenizer, pad if pad is not None else 0, tuple(loaded.model_input_names))
+    return LoadedTokenizer(tokenizer, pad if pad is not None else 0, tuple(loaded.model_input_names))
 
 
 def adapter_base(folder: Path, base: str | None) -> Path:

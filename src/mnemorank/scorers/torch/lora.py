@@ -18,7 +18,13 @@ from mnemorank.errors import ArtifactError
 from mnemorank.scorers.protocol import Scores
 from mnemorank.scorers.torch.base import Feed
 from mnemorank.scorers.torch.classifier import ClassifierScorer, check_labels
-from mnemorank.scorers.torch.loading import Loaded, Tokenizing, adapter_base, load_network, load_tokenizing
+from mnemorank.scorers.torch.loading import (
+    LoadedNetwork,
+    LoadedTokenizer,
+    adapter_base,
+    load_auto_tokenizer,
+    load_network,
+)
 
 
 class LoraScorer(ClassifierScorer):
@@ -38,22 +44,22 @@ class LoraScorer(ClassifierScorer):
         if self._shared is not None:
             self._lock = self._shared.lock  # the base runs one batch at a time, for all its adapters
 
-    def _load(self, artifact: Artifact) -> Tokenizing:
+    def _load(self, artifact: Artifact) -> LoadedTokenizer:
         base = adapter_base(artifact.path, self._base)
-        tokenizing = load_tokenizing(artifact.path, base)
+        tokenizer = load_auto_tokenizer(artifact.path, base)
         if self._merge:
             loaded = _load_base(base, self.device, self.dtype)
             network = add_adapter(loaded.network, artifact.path, "default").merge_and_unload()
-            self._use(network, tokenizing, artifact)
+            self._use(network, tokenizer, artifact)
         else:
             self._shared = SharedBase.of(base, self.device, self.dtype)
             loaded = self._shared.loaded
             check_labels(loaded.network, artifact)
             self._adapter = self._shared.add(artifact.path)
-            self._use(self._shared.network, tokenizing, artifact)
+            self._use(self._shared.network, tokenizer, artifact)
         saved = _fully_trained_modules(artifact.path)
         self.missing_weights = tuple(name for name in loaded.missing if name.split(".")[0] not in saved)
-        return tokenizing
+        return tokenizer
 
     def _forward(self, feed: Feed) -> Scores:
         if self._shared is not None:
@@ -142,7 +148,7 @@ def _unusable(folder: Path, error: Exception) -> ArtifactError:
     return ArtifactError(f"{folder}: the adapter does not fit its base: {reason}")
 
 
-def _load_base(folder: Path, device: torch.device, dtype: torch.dtype) -> Loaded:
+def _load_base(folder: Path, device: torch.device, dtype: torch.dtype) -> LoadedNetwork:
     return load_network(AutoModelForSequenceClassification, folder, device, dtype, num_labels=1)
 
 
