@@ -81,7 +81,7 @@ def test_requests_share_batches_and_get_the_scores_of_the_plain_scorer(gated, ba
         wait_for(lambda: batcher.waiting_pairs == 7)
         gated.gate.set()
         results = [answer.result(10) for answer in answers]
-    assert [len(set(asked)) for asked in gated.rounds[1:2]] == [3]
+    assert [len(set(queries)) for queries in gated.rounds[1:2]] == [3]
     assert max(batch.pairs for batch in batches) > 3
     gated.on_batch = None
     for query, own, result in zip(queries, passages, results, strict=True):
@@ -97,9 +97,9 @@ def test_a_large_request_does_not_starve_a_small_one(gated, batcher):
         wait_for(lambda: batcher.waiting_pairs == 89)
         gated.gate.set()
         quick.result(10), slow.result(10)
-    asked = [query for one in gated.rounds for query in one]
-    assert asked.index("small") < 20
-    assert len(asked) - asked[::-1].index("small") < 30, "the small request was done long before the large one"
+    scored = [query for queries in gated.rounds for query in queries]
+    assert scored.index("small") < 20
+    assert len(scored) - scored[::-1].index("small") < 30, "the small request was done long before the large one"
 
 
 def test_a_full_queue_refuses_and_tells_when_to_retry(gated, batcher):
@@ -140,7 +140,9 @@ def test_canceling_drops_the_waiting_pairs(gated, batcher):
     assert batcher.waiting_pairs == 0
     gated.gate.set()
     batcher.score("dog", gated.prepare(["the dog"]))
-    assert sum(query == "cat" for one in gated.rounds for query in one) <= 20, "only the round that was under way"
+    assert sum(query == "cat" for queries in gated.rounds for query in queries) <= 20, (
+        "only the round that was under way"
+    )
 
 
 def test_a_deadline_holds_while_a_round_runs(gated, batcher):
@@ -217,10 +219,12 @@ def test_the_pairs_of_one_request_are_shared_between_workers(tiny_onnx):
     scorer = GatedScorer(tiny_onnx, threads=1, token_budget=512)
     batcher = BatchingScorer(scorer, workers=2)
     with ThreadPoolExecutor(1) as pool:
-        asked = pool.submit(batcher.score, "ruby", scorer.prepare(["the cat"] * 10))
-        wait_for(lambda: batcher.waiting_pairs == 2)  # one took five of ten, the other three of the five left
+        future = pool.submit(batcher.score, "ruby", scorer.prepare(["the cat"] * 10))
+        wait_for(
+            lambda: batcher.waiting_pairs == 2
+        )  # one worker took five of ten, the other three of the remaining five
         scorer.gate.set()
-        assert asked.result(10).tolist() == [-1.0] * 10
+        assert future.result(10).tolist() == [-1.0] * 10
     batcher.close()
 
 

@@ -7,7 +7,7 @@ from sqlalchemy import text
 
 from tests.server.test_fuzz import learning_server
 
-ASKED = {"query": "secretquery", "memories": [{"id": "m", "text": "ruby"}], "user": "ann"}
+BODY = {"query": "secretquery", "memories": [{"id": "m", "text": "ruby"}], "user": "ann"}
 
 
 @pytest.fixture(scope="module")
@@ -17,30 +17,30 @@ def learner(start, tmp_path_factory):
 
 @pytest.fixture
 def without(learner):
-    """Take a table away for the length of a test."""
+    """Remove a table for the duration of a test."""
     engine = learner.app.state.learning.loop.store.database.engine
-    taken: list[str] = []
+    removed: list[str] = []
 
     def rename(table: str, new: str) -> None:
         with engine.begin() as connection:
             connection.execute(text(f"ALTER TABLE {table} RENAME TO {new}"))
 
-    def take(table: str) -> None:
+    def remove(table: str) -> None:
         rename(table, f"{table}_gone")
-        taken.append(table)
+        removed.append(table)
 
-    yield take
-    for table in taken:
+    yield remove
+    for table in removed:
         rename(f"{table}_gone", table)
 
 
 def test_the_export_is_complete_or_an_error(learner, without):
-    answers = [learner.client.post("/v1/memories/rerank", json=ASKED) for _ in range(3)]
+    answers = [learner.client.post("/v1/memories/rerank", json=BODY) for _ in range(3)]
     assert {answer.status_code for answer in answers} == {200}
     whole = learner.client.get("/v1/feedback/export?user=ann")
     assert whole.headers["content-type"].startswith("application/x-ndjson")
     assert whole.text.count('"record": "event"') == len(whole.text.splitlines()) == 3
-    without("examples")  # it is read last, when the events would be on their way
+    without("examples")  # the table that is read last, after the events
     broken = learner.client.get("/v1/feedback/export?user=ann")
     assert (broken.status_code, broken.json()["error"]["code"]) == (503, "store_failed")
     assert "secret" not in broken.text

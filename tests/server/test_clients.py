@@ -41,7 +41,7 @@ def test_cohere_v1_sdk_reads_the_jina_format(server):
 
 
 def test_huggingface_hub_session_speaks_tei(server):
-    """The hub's InferenceClient has no rerank task; its session is what its users call TEI's /rerank with."""
+    """The InferenceClient has no rerank task; its users call TEI's /rerank with its session."""
     answer = huggingface_hub.get_session().post(f"{server.url}/rerank", json={"query": "ruby", "texts": TEXTS})
     assert [set(entry) for entry in answer.json()] == [{"index", "score"}] * 3
     assert answer.json()[0]["index"] == 1
@@ -50,7 +50,7 @@ def test_huggingface_hub_session_speaks_tei(server):
 
 @pytest.mark.parametrize("dialect", ["tei", "cohere", "jina"])
 def test_a_remote_model_can_be_another_mnemorank_server(server, start, dialect, monkeypatch):
-    """A server whose model is another server, in each dialect that both speak."""
+    """In each dialect that both sides support."""
     monkeypatch.setenv("COHERE_API_KEY", "any")
     monkeypatch.setenv("JINA_API_KEY", "any")
     front = start(model=f"{dialect}:{server.url}")

@@ -192,10 +192,10 @@ def test_vllm_rerank_errors(client):
     }
 
 
-@pytest.mark.parametrize("asked", [{"use_activation": False}, {"activation": False}, {"raw_scores": True}])
-def test_vllm_rerank_returns_logits_on_request(client, asked):
+@pytest.mark.parametrize("flags", [{"use_activation": False}, {"activation": False}, {"raw_scores": True}])
+def test_vllm_rerank_returns_logits_on_request(client, flags):
     texts = ["the cat", "the ruby"]
-    reranked = post(client, "/rerank", {"query": "ruby", "documents": texts, **asked}).json()["results"]
+    reranked = post(client, "/rerank", {"query": "ruby", "documents": texts, **flags}).json()["results"]
     assert {entry["index"]: entry["relevance_score"] for entry in reranked} == {0: -1.0, 1: 0.0}
     plain = post(client, "/rerank", {"query": "ruby", "documents": texts, "use_activation": True}).json()["results"]
     assert [entry["relevance_score"] for entry in plain] == [close(0.5), close(LOW)]

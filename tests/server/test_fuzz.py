@@ -31,7 +31,7 @@ ROUTES = (
     "GET /v1/learning/reports/no-hits",
     "GET /v1/learning/shadow/{version}",
 )
-# There is nothing to get wrong in a request without body and parameters.
+# Requests without a body and parameters cannot be invalid.
 PLAIN = (
     "GET /health",
     "GET /ready",
@@ -43,12 +43,12 @@ PLAIN = (
     "GET /v1/learning/runs",
     "POST /v1/learning/mine",
 )
-# They start trainings.
-LEFT_OUT = ("POST /v1/learning/train", "POST /v1/learning/run")
+# They start training runs.
+EXCLUDED = ("POST /v1/learning/train", "POST /v1/learning/run")
 
 
 def learning_server(start, folder):
-    """A server with a learning loop that keeps texts."""
+    """Start a server with a learning loop that stores texts."""
     (folder / "learning.toml").write_text("[privacy]\ntexts = true\n")
     return start(learning=folder, threads=1)
 
@@ -56,22 +56,21 @@ def learning_server(start, folder):
 @pytest.fixture(scope="module")
 def learner(start, tmp_path_factory):
     running = learning_server(start, tmp_path_factory.mktemp("loop"))
-    asked = running.client.post("/v1/memories/rerank", json={"query": "ruby", "memories": ["ruby", "cat"]})
-    running.event_id = asked.json()["event_id"]
+    answer = running.client.post("/v1/memories/rerank", json={"query": "ruby", "memories": ["ruby", "cat"]})
+    running.event_id = answer.json()["event_id"]
     return running
 
 
 @pytest.fixture(scope="module")
 def schema(learner):
-    learner.client.get(
-        "/openapi.json", timeout=120
-    )  # made once, and a busy machine may need longer than the loader waits
+    # Created by the first request, which may take longer on a busy machine than the loader waits.
+    learner.client.get("/openapi.json", timeout=120)
     return schemathesis.openapi.from_url(f"{learner.url}/openapi.json")
 
 
 def test_every_route_is_fuzzed(schema):
     listed = {f"{method.upper()} {path}" for path in schema for method in schema[path]}
-    assert listed == {*ROUTES, *PLAIN, *LEFT_OUT}
+    assert listed == {*ROUTES, *PLAIN, *EXCLUDED}
 
 
 @pytest.mark.parametrize(
@@ -97,7 +96,7 @@ def test_no_request_is_a_server_error(schema, learner, route, mode):
         nonlocal count
         count += 1
         if isinstance(case.body, dict) and "event_id" in case.body and mode == GenerationMode.POSITIVE:
-            case.body["event_id"] = learner.event_id  # else all would be 404
+            case.body["event_id"] = learner.event_id  # otherwise every response is a 404
         case.call_and_validate(checks=CHECKS, timeout=60)
 
     fuzz()

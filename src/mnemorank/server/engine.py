@@ -15,7 +15,7 @@ from fastapi import Request
 from mnemorank._internal.deadline import Deadline
 from mnemorank.errors import InputError
 from mnemorank.server.errors import OverloadedError, RequestCanceledError
-from mnemorank.server.model_slot import ModelSlot, Served
+from mnemorank.server.model_slot import ModelSlot, ServedModel
 from mnemorank.server.observability import Tracing
 from mnemorank.server.requests import ActiveRequest, current_request
 from mnemorank.server.settings import ServerSettings
@@ -28,7 +28,7 @@ class Completed(Generic[T]):
     """The result of a request's work, the model it ran on, and what it cost."""
 
     value: T
-    served: Served
+    served: ServedModel
     usage: ActiveRequest
 
 
@@ -41,7 +41,12 @@ class Engine:
         self._active = 0
 
     async def run(
-        self, request: Request, work: Callable[[Served, Deadline], T], deadline: Deadline, *, needs_all: bool = False
+        self,
+        request: Request,
+        work: Callable[[ServedModel, Deadline], T],
+        deadline: Deadline,
+        *,
+        needs_all: bool = False,
     ) -> Completed[T]:
         """Run the work in a thread on the current model. A client that disconnects cancels the deadline.
 
@@ -97,7 +102,7 @@ class Engine:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     @staticmethod
-    def _add_log_fields(request: Request, active: ActiveRequest, served: Served) -> None:
+    def _add_log_fields(request: Request, active: ActiveRequest, served: ServedModel) -> None:
         fields: dict[str, Any] = request.state.log_fields
         fields.update(
             model=served.label,

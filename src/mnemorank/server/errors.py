@@ -59,7 +59,7 @@ class Problem(HTTPException):
         self.field = field
 
 
-class _Response(NamedTuple):
+class _ErrorResponse(NamedTuple):
     """How a type of exception is answered.
 
     :param code: None for the code of the exception itself.
@@ -70,15 +70,15 @@ class _Response(NamedTuple):
     retry_after: int | None = None
 
 
-_RESPONSES: Mapping[type[Exception], _Response] = {
-    InputError: _Response(422),
-    NotFoundError: _Response(404),
-    ConflictError: _Response(409),
-    OverloadedError: _Response(429, "overloaded", retry_after=1),
-    RequestCanceledError: _Response(CLIENT_CLOSED_REQUEST, "canceled"),
-    DeadlineError: _Response(504, "timeout"),
-    SwapError: _Response(503, "no_model", retry_after=1),
-    ScorerError: _Response(503, "model_failed", retry_after=1),
+_RESPONSES: Mapping[type[Exception], _ErrorResponse] = {
+    InputError: _ErrorResponse(422),
+    NotFoundError: _ErrorResponse(404),
+    ConflictError: _ErrorResponse(409),
+    OverloadedError: _ErrorResponse(429, "overloaded", retry_after=1),
+    RequestCanceledError: _ErrorResponse(CLIENT_CLOSED_REQUEST, "canceled"),
+    DeadlineError: _ErrorResponse(504, "timeout"),
+    SwapError: _ErrorResponse(503, "no_model", retry_after=1),
+    ScorerError: _ErrorResponse(503, "model_failed", retry_after=1),
 }
 _CODES = {400: "invalid", 401: "unauthorized", 403: "forbidden", 404: "not_found", 405: "method_not_allowed"}
 

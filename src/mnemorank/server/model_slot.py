@@ -38,7 +38,7 @@ PROBE_TEXTS = (
 
 
 @dataclass(slots=True)
-class Served:
+class ServedModel:
     """A model in service.
 
     :param scorer: the scorer that queues and counts; the model's own may be a score cache around it.
@@ -63,19 +63,19 @@ class Served:
 class ModelSlot:
     """Holds the served model. A request acquires it and finishes on the model that it began with."""
 
-    def __init__(self, load: Callable[[str | Path], Served], metrics: Metrics) -> None:
+    def __init__(self, load: Callable[[str | Path], ServedModel], metrics: Metrics) -> None:
         self._load = load
         self._metrics = metrics
-        self._current: Served | None = None
+        self._current: ServedModel | None = None
         self._lock = threading.Lock()
         self._swapping = threading.Lock()
 
     @property
-    def current(self) -> Served | None:
+    def current(self) -> ServedModel | None:
         return self._current
 
     @contextmanager
-    def lease(self) -> Iterator[Served]:
+    def lease(self) -> Iterator[ServedModel]:
         """Keep the current model open until the block ends."""
         served = self.acquire()
         try:
@@ -83,21 +83,21 @@ class ModelSlot:
         finally:
             self.release(served)
 
-    def acquire(self) -> Served:
+    def acquire(self) -> ServedModel:
         with self._lock:
             if self._current is None:
                 raise SwapError("no model is loaded")
             self._current.leases += 1
             return self._current
 
-    def release(self, served: Served) -> None:
+    def release(self, served: ServedModel) -> None:
         with self._lock:
             served.leases -= 1
             is_last = served.is_retired and served.leases == 0
         if is_last:
             _close_in_background(served)
 
-    def swap(self, name: str | Path) -> Served:
+    def swap(self, name: str | Path) -> ServedModel:
         """Load, check and warm up a model, then serve it. Raises `SwapError` and keeps the old model if that fails.
 
         Blocks for seconds: call it from a thread.
@@ -116,7 +116,7 @@ class ModelSlot:
             logger.info("model served", extra={"fields": {"model": new.label, "source": redact_url(new.source)}})
             return new
 
-    def load_first(self, name: str | Path) -> Served:
+    def load_first(self, name: str | Path) -> ServedModel:
         """Serve the first model. Raises the loader's own error, since there is no old model to keep."""
         try:
             return self.swap(name)
@@ -130,7 +130,7 @@ class ModelSlot:
         if old is not None:
             old.reranker.close()
 
-    def _install(self, new: Served) -> None:
+    def _install(self, new: ServedModel) -> None:
         with self._lock:
             old, self._current = self._current, new
             is_idle = old is not None and old.leases == 0
@@ -142,11 +142,11 @@ class ModelSlot:
             _close_in_background(old)
 
 
-def _close_in_background(served: Served) -> None:
+def _close_in_background(served: ServedModel) -> None:
     threading.Thread(target=served.reranker.close, name="mnemorank-close-model", daemon=True).start()
 
 
-def load_served(name: str | Path, settings: ServerSettings, metrics: Metrics) -> Served:
+def load_served(name: str | Path, settings: ServerSettings, metrics: Metrics) -> ServedModel:
     """Load a model, verify its hashes, probe it, and add batching and the score cache."""
     is_onnx = load_artifact(name).manifest.family == "onnx"
     cores = (settings.threads or available_cores()) if is_onnx else 1
@@ -167,7 +167,7 @@ def load_served(name: str | Path, settings: ServerSettings, metrics: Metrics) ->
     if settings.score_cache:
         scorer = CachingScorer(counting, settings.score_cache, metrics.cached_pairs.inc)
     served = replace(model, scorer=scorer)
-    return Served(served, counting, Reranker(served), str(name))
+    return ServedModel(served, counting, Reranker(served), str(name))
 
 
 def probe(model: Model) -> None:

@@ -17,7 +17,7 @@ from mnemorank.errors import ScorerError
 from mnemorank.model.model import Model
 from mnemorank.server.engine import Completed, Engine
 from mnemorank.server.errors import DeadlineError
-from mnemorank.server.model_slot import Served
+from mnemorank.server.model_slot import ServedModel
 from mnemorank.server.requests import check_documents, check_instruction, check_query, current_request
 
 _MODEL_ONLY = Options.model_only()
@@ -90,7 +90,7 @@ async def score_documents(
     check_documents(documents, engine.settings, field)
     _log_query(request, query)
 
-    def work(served: Served, deadline: Deadline) -> DocumentScores:
+    def work(served: ServedModel, deadline: Deadline) -> DocumentScores:
         served.model.scorer.room(query, instruction)  # raises QueryTooLongError: dialects have no place for warnings
         return _score(served, deadline, query, documents, instruction, max_tokens)
 
@@ -120,7 +120,7 @@ async def score_pairs(
         check_query(query, engine.settings, fields[0])
     _log_query(request, next(iter(positions)))
 
-    def work(served: Served, deadline: Deadline) -> DocumentScores:
+    def work(served: ServedModel, deadline: Deadline) -> DocumentScores:
         for query in positions:  # a query that is too long is an error before anything is scored
             served.model.scorer.room(query, instruction)
 
@@ -136,7 +136,7 @@ async def score_pairs(
 
 
 def _score(
-    served: Served,
+    served: ServedModel,
     deadline: Deadline,
     query: str,
     documents: Sequence[str],

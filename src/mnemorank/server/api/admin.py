@@ -16,7 +16,7 @@ from mnemorank.errors import NotFoundError
 from mnemorank.server.api.schemas import ERROR_EXAMPLE, NativeModel, Text, dialect_router, error_responses
 from mnemorank.server.auth import Admin, Reader
 from mnemorank.server.errors import Problem, SwapError
-from mnemorank.server.model_slot import ModelSlot, Served
+from mnemorank.server.model_slot import ModelSlot, ServedModel
 from mnemorank.server.observability import CONTENT_TYPE, Metrics
 from mnemorank.server.settings import ServerSettings
 
@@ -122,7 +122,7 @@ async def swap(request: Request, body: SwapRequest, caller: Admin) -> JSONRespon
     return JSONResponse({"model": new.label, "previous": old.label if old else None})
 
 
-def _served(request: Request) -> Served:
+def _served(request: Request) -> ServedModel:
     slot: ModelSlot = request.app.state.slot
     if slot.current is None:
         raise Problem(503, "no_model", "no model is loaded", retry_after=1)

@@ -24,7 +24,7 @@ from mnemorank.server.auth import Reader, resolve_tenant
 from mnemorank.server.engine import Completed, Engine
 from mnemorank.server.errors import Problem
 from mnemorank.server.event_log import EventLog
-from mnemorank.server.model_slot import Served
+from mnemorank.server.model_slot import ServedModel
 from mnemorank.server.observability import log_failure
 from mnemorank.server.requests import check_count, check_instruction, check_memory, check_query
 from mnemorank.server.settings import ServerSettings
@@ -48,7 +48,7 @@ async def rerank(request: Request, body: MemoriesRequest, caller: Reader) -> JSO
     if settings.log_texts:
         request.state.log_fields["query"] = body.query
 
-    def work(served: Served, deadline: Deadline) -> Ranking:
+    def work(served: ServedModel, deadline: Deadline) -> Ranking:
         ranking = served.reranker.rerank_within(
             deadline,
             body.query,
@@ -83,7 +83,7 @@ def _check_limits(body: MemoriesRequest, settings: ServerSettings) -> None:
 
 
 def _record(
-    request: Request, ranking: Ranking, body: MemoriesRequest, served: Served, event_id: str, tenant: str | None
+    request: Request, ranking: Ranking, body: MemoriesRequest, served: ServedModel, event_id: str, tenant: str | None
 ) -> Ranking:
     """Record the event before the response is sent, and return the ranking as shown, perhaps with exploration.
 
