@@ -9,6 +9,8 @@ from schemathesis import GenerationMode
 from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import response_schema_conformance, status_code_conformance
 
+pytestmark = pytest.mark.slow
+
 CHECKS = [not_a_server_error, response_schema_conformance, status_code_conformance]
 ROUTES = (
     "POST /v2/rerank",

@@ -296,6 +296,7 @@ def test_an_unexpected_error_of_the_loader_is_a_refusal(start, monkeypatch):
     assert running.client.get("/ready").status_code == 200
 
 
+@pytest.mark.slow
 def test_sighup_with_a_bad_model_keeps_the_old_one(launch, tiny_onnx, tmp_path):  # noqa: F811
     folder = make_model(tiny_onnx, tmp_path / "model", 1.0)
     process = launch("--model", str(folder))
