@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from mnemorank import Memory, Model, Reranker
+from mnemorank import Memory, Model, Options, Reranker
 from mnemorank._internal.deadline import Deadline
 from mnemorank.scorers.protocol import ForwardingScorer
 
@@ -113,3 +113,14 @@ def test_a_ranking_of_many_long_memories_is_cut_short_and_says_so(mini, deadline
     assert ranking.degraded.kind == "deadline"
     assert len(ranking) == 120
     assert sum(result.scored for result in ranking) < 120
+
+
+def test_tokens_are_counted_only_until_the_budget_is_spent(mini):
+    log = TokenizationLog(mini.scorer)
+    memories = long_memories(60)
+    options = Options(token_budget=15_000, max_scored=1, first_stage="none")
+    ranking = Reranker(replace(mini, scorer=log)).rerank(QUERY, memories, options=options)
+    counts = mini.count_tokens([result.memory for result in ranking])
+    assert 1 < len(ranking) < 10
+    assert sum(counts) <= 15_000
+    assert len(log.long_texts) < 30

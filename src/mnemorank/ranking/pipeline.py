@@ -40,6 +40,8 @@ from mnemorank.results import Degradation, Ranking, Result
 _RESCORING = Rescoring()
 _MAX_COMPARED = 200
 _MAX_DIVERSIFIED = 100
+# Tokens are counted in chunks until the budget is spent, since the texts may be long.
+_COUNTED_AT_ONCE = 16
 _TINY = np.finfo(np.float64).tiny
 # Items that supersession or selection moved score just below their predecessor; survives a round trip through float32.
 _STEP = 1e-6
@@ -222,8 +224,13 @@ class Pipeline:
         budget = self.options.token_budget
         if budget is None:
             return order
-        counts = self.model.count_tokens([self.pool[i] for i in order])
-        return within_budget(order, dict(zip(order, counts, strict=True)), budget)
+        costs: dict[int, int] = {}
+        for first in range(0, len(order), _COUNTED_AT_ONCE):
+            chunk = order[first : first + _COUNTED_AT_ONCE]
+            costs.update(zip(chunk, self.model.count_tokens([self.pool[i] for i in chunk]), strict=True))
+            if sum(costs.values()) > budget:
+                break
+        return within_budget(list(costs), costs, budget)
 
     def _abstains(self, best: float | None, manifest: Manifest) -> bool:
         threshold = self.options.abstain_below

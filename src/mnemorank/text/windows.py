@@ -32,9 +32,10 @@ def split(text: str, tokens: Sequence[Span], room: int, overlap: float = 0.2) ->
         return [(0, len(text))]
     starts = [start for start, _ in tokens]
     # Borders as token positions: a window may end before the token that follows the border.
-    turns = _borders(_TURN_BORDER, text, starts)
-    sentences = sorted({*turns, *_borders(SENTENCE_BORDER, text, starts)})
-    words = _borders(_WORD_BORDER, text, starts)
+    token_starts = np.array(starts, dtype=np.int64)
+    turns = _borders(_TURN_BORDER, text, token_starts)
+    sentences = sorted({*turns, *_borders(SENTENCE_BORDER, text, token_starts)})
+    words = _borders(_WORD_BORDER, text, token_starts)
     spans: list[Span] = []
     first = 0
     while True:
@@ -80,10 +81,11 @@ def best_windows(scores: NDArray[np.float64], count: int) -> list[int]:
     return sorted(int(position) for position in best)
 
 
-def _borders(pattern: re.Pattern[str], text: str, starts: Sequence[int]) -> list[int]:
-    return [
-        position for match in pattern.finditer(text) if 0 < (position := bisect_left(starts, match.end())) < len(starts)
-    ]
+def _borders(pattern: re.Pattern[str], text: str, starts: NDArray[np.int64]) -> list[int]:
+    ends = np.array([match.end() for match in pattern.finditer(text)], dtype=np.int64)
+    positions = np.searchsorted(starts, ends)
+    borders: list[int] = positions[(positions > 0) & (positions < len(starts))].tolist()
+    return borders
 
 
 def _last_within(borders: Sequence[int], low: int, high: int) -> int | None:

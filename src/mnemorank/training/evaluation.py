@@ -19,7 +19,7 @@ from mnemorank.evaluation.metrics import Judgments, measure, neutral_order
 from mnemorank.evaluation.significance import Comparison, Interval, compare, interval
 from mnemorank.model.model import Model
 from mnemorank.scorers.encoding import InputWriter
-from mnemorank.scorers.protocol import Pair, BasePairScorer, Scores
+from mnemorank.scorers.protocol import BasePairScorer, Pair, Scores
 from mnemorank.text.bm25 import bm25
 from mnemorank.training.network import Network
 
