@@ -126,7 +126,7 @@ def test_the_same_query_in_two_groups_is_two_examples(tmp_path):
         {"query": "where?", "positive": "Rome", "negative": "a dog", "group": "bob"},
     ]
     ann, nobody, bob = load("triplets", write_lines(tmp_path / "t.jsonl", rows))
-    assert [one.group for one in (ann, bob, nobody)] == ["ann", "bob", "where"]
+    assert [example.group for example in (ann, bob, nobody)] == ["ann", "bob", "where"]
     assert [memory.text for memory in ann.memories] == ["Oslo", "a cat", "Bern", "a dog"]
     assert [memory.text for memory in bob.memories] == ["a cat", "Bern", "Rome", "a dog"]
     assert (relevant_texts(ann), relevant_texts(bob)) == (["Oslo"], ["Rome"])

@@ -13,6 +13,7 @@ def test_bm25_scores_shared_words():
     assert not scores[1].any()
 
 
+@pytest.mark.slow
 def test_a_bi_encoder_folder_is_a_retriever(tmp_path):
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer.modules import Pooling, Transformer

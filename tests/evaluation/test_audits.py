@@ -105,10 +105,12 @@ def test_metadata_only_warns_if_the_file_lists_relevant_candidates_first():
 
 
 def test_examples_that_share_a_memory_or_group_share_a_fold():
-    one, two, three = (Example(str(i), f"q{i}", (Candidate(Memory(f"m{i % 2}"), 1.0),), group=None) for i in range(3))
-    folds = assign_folds([one, two, three], 1000, by_memory=True)
+    first, second, third = (
+        Example(str(i), f"q{i}", (Candidate(Memory(f"m{i % 2}"), 1.0),), group=None) for i in range(3)
+    )
+    folds = assign_folds([first, second, third], 1000, by_memory=True)
     assert folds[0] == folds[2] != folds[1]
-    grouped = [replace(one, group="g"), replace(two, group="g"), three]
+    grouped = [replace(first, group="g"), replace(second, group="g"), third]
     assert len(set(assign_folds(grouped, 1000)[:2])) == 1
 
 
@@ -164,17 +166,17 @@ def test_length_bias_of_data_and_of_a_model():
 def test_leakage_finds_near_duplicates_and_shared_groups():
     train = pairs(50, same_metadata)
     clean = [
-        replace(one, query=f"entirely other question {i}", group=f"new {i}")
-        for i, one in enumerate(pairs(20, only_relevant_is_ongoing))
+        replace(example, query=f"entirely other question {i}", group=f"new {i}")
+        for i, example in enumerate(pairs(20, only_relevant_is_ongoing))
     ]
     clean = [
         replace(
-            one,
+            example,
             candidates=tuple(
-                Candidate(Memory(f"fresh text {i} {c.label} about nothing known"), c.label) for c in one.candidates
+                Candidate(Memory(f"fresh text {i} {c.label} about nothing known"), c.label) for c in example.candidates
             ),
         )
-        for i, one in enumerate(clean)
+        for i, example in enumerate(clean)
     ]
     assert run("leakage", clean, train=train).verdict == "pass"
     by_query = [replace(clean[0], query=train[3].query.upper() + "?"), *clean[1:]]
@@ -191,11 +193,11 @@ def test_label_noise_finds_positives_that_competent_judges_rank_last():
         return Memory("placeholder"), Memory(text(rng))
 
     examples = []
-    for number, one in enumerate(pairs(50, overlapping)):
-        labels = [c.label for c in one.candidates]
+    for number, example in enumerate(pairs(50, overlapping)):
+        labels = [c.label for c in example.candidates]
         is_swapped = number < 5
-        memories = [Memory(one.query if (label > 0) != is_swapped else "nothing at all") for label in labels]
-        examples.append(replace(one, candidates=tuple(map(Candidate, memories, labels))))
+        memories = [Memory(example.query if (label > 0) != is_swapped else "nothing at all") for label in labels]
+        examples.append(replace(example, candidates=tuple(map(Candidate, memories, labels))))
     finding = run("label-noise", examples, models={"rule": Rule(lambda i, memory: memory.text != "nothing at all")})
     assert finding.verdict == "fail"
     assert finding.details["doubtful"] == ["0", "1", "2", "3", "4"]
@@ -229,14 +231,14 @@ def test_models_are_audited_on_graded_pairs():
     by_length = {"rule": Rule(lambda i, memory: len(memory.text))}
     assert run("shuffle", graded(40), models=by_length).details["accuracy"] == 1.0
     third = Candidate(Memory("the very longest one of all, and not even on topic at all"), 0.0)
-    both = [replace(one, candidates=(*one.candidates, third)) for one in graded(40)]
+    both = [replace(example, candidates=(*example.candidates, third)) for example in graded(40)]
     assert run("shuffle", both, models=by_length).details["accuracy"] == 0.5
 
 
 def test_label_noise_of_graded_pairs():
     examples = [
-        replace(one, query=one.memories[int(number < 6)].text)
-        for number, one in enumerate(graded(60, relevant="entirely else", on_topic="on topic"))
+        replace(example, query=example.memories[int(number < 6)].text)
+        for number, example in enumerate(graded(60, relevant="entirely else", on_topic="on topic"))
     ]
     finding = run("label-noise", examples, models={"rule": Rule(lambda i, memory: memory.text in PREFERRED)})
     assert finding.details["doubtful"] == [str(number) for number in range(6)]
@@ -249,9 +251,9 @@ PREFERRED = {f"on topic {number}" for number in range(6)} | {f"entirely else {nu
 
 def test_candidates_graded_below_the_threshold_do_not_leak():
     test, known = graded(40), graded(40, relevant="something that nobody wrote in the test at all")
-    train = [replace(one, query=f"another question {i}", group=None) for i, one in enumerate(known)]
+    train = [replace(example, query=f"another question {i}", group=None) for i, example in enumerate(known)]
     assert run("leakage", test, train=train).number == 0
-    all_relevant = [[replace(one, relevant_from=0.0) for one in part] for part in (test, train)]
+    all_relevant = [[replace(example, relevant_from=0.0) for example in part] for part in (test, train)]
     assert run("leakage", all_relevant[0], train=all_relevant[1]).number == 1.0
 
 

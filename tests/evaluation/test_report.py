@@ -81,6 +81,7 @@ def browse(page: Path, profile: Path) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
 def test_the_page_works_in_a_browser(report, tmp_path):
     """A script appended to a copy of the page clicks, types and records what it sees."""

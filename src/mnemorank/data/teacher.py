@@ -134,7 +134,7 @@ class Teacher:
         selected = [(example, positions_by_rank(example, *ranks)) for example in examples]
         queries = [(example.query, [example.memories[i] for i in positions]) for example, positions in selected]
         grades = self.grade(queries, on_graded)
-        return [_with_grades(e, positions, own) for (e, positions), own in zip(selected, grades, strict=True)]
+        return [_with_grades(*pair, values) for pair, values in zip(selected, grades, strict=True)]
 
     def grade(
         self, queries: Sequence[tuple[str, Sequence[Memory]]], on_graded: Callable[[int], None] | None = None
@@ -143,15 +143,16 @@ class Teacher:
         texts = [[format_memory(memory) for memory in memories] for _, memories in queries]
         pending: list[tuple[str, list[str]]] = []
         pending_pairs: set[tuple[str, str]] = set()
-        for (query, _), own in zip(queries, texts, strict=True):
-            new = [text for text in dict.fromkeys(own) if (query, text) not in pending_pairs]
+        for (query, _), memory_texts in zip(queries, texts, strict=True):
+            new = [text for text in dict.fromkeys(memory_texts) if (query, text) not in pending_pairs]
             new = [text for text in new if self._cached(query, text) is None]
             pending_pairs.update((query, text) for text in new)
-            self.cost.from_cache += len(own) - len(new)
+            self.cost.from_cache += len(memory_texts) - len(new)
             size = self.settings.pairs_per_request
             pending += [(query, new[start : start + size]) for start in range(0, len(new), size)]
         self._send_all(pending, on_graded)
-        return [[self._require(query, text) for text in own] for (query, _), own in zip(queries, texts, strict=True)]
+        pairs = zip(queries, texts, strict=True)
+        return [[self._require(query, text) for text in memory_texts] for (query, _), memory_texts in pairs]
 
     def _send_all(self, pending: Sequence[tuple[str, list[str]]], on_graded: Callable[[int], None] | None) -> None:
         failures: list[Exception] = []
