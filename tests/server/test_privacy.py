@@ -85,3 +85,17 @@ def test_spans_of_failures_have_no_texts(start):
     spans = [span.to_json() for span in exporter.get_finished_spans()]
     assert any("InputError" in span for span in spans)
     assert "secret" not in "".join(spans)
+
+
+def test_spans_have_no_query_strings(start):
+    """They name users and memories."""
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    running = start(tracer_provider=provider)
+    assert running.client.delete("/v1/feedback?user=secretuser&tenant=secrettenant").status_code == 404
+    assert running.client.get("/secretpath").status_code == 404
+    (span, unknown) = exporter.get_finished_spans()
+    assert (span.name, unknown.name) == ("DELETE /v1/feedback", "GET unknown")
+    assert "secretuser" not in span.to_json()
+    assert "secrettenant" not in span.to_json()
