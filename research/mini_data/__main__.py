@@ -24,16 +24,16 @@ import os
 import random
 from pathlib import Path
 
-import asked
-import closer
-import dates
-import dialogue
-import hardest
+import agent_questions as asked
+import agent_texts as written
+import best_excerpts as closer
+import dated_facts as dates
+import distillation as taught
+import hard_negatives as hardest
+import longmemeval as dialogue
 import narrowed
-import paragraphs
-import taught
-import written
-from shared import MadeList
+import wiki_paragraphs as paragraphs
+from lists import MadeList
 
 from mnemorank.data.formats import open_for_writing
 

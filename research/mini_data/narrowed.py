@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-from shared import MadeList, parted, records
+from lists import MadeList, parted, records
 
 
 def make(path: Path, rng: random.Random, wrong: int = 12) -> list[MadeList]:

@@ -25,7 +25,7 @@ def makers(monkeypatch):
 
 @pytest.fixture
 def dates(makers):
-    import dates
+    import dated_facts as dates
 
     return dates
 
@@ -57,7 +57,7 @@ def test_every_memory_is_valid_and_the_right_one_is_not_among_the_wrong(dates):
 
 @pytest.mark.parametrize("name", ["passages", "articles", "articles-dev", "personas", "hops"])
 def test_what_we_wrote_ourselves_is_whole(makers, name):
-    import written
+    import agent_texts as written
 
     lists = written.make(random.Random(1))[name]
     assert len(lists) > 300
@@ -75,7 +75,7 @@ def test_what_we_wrote_ourselves_is_whole(makers, name):
 
 
 def test_articles_kept_to_choose_by_are_apart(makers):
-    import written
+    import agent_texts as written
 
     made = written.passages(random.Random(1))
     texts = {name: {Memory.of(each).text for one in lists for each in one.candidates()} for name, lists in made.items()}
@@ -89,7 +89,7 @@ def test_articles_kept_to_choose_by_are_apart(makers):
 
 
 def test_of_a_scene_with_decoys_each_memory_is_right_as_often_and_none_for_the_last_question(makers):
-    import written
+    import agent_texts as written
 
     made = written.decoys()
     scenes = list(written._read("decoys"))
@@ -110,7 +110,7 @@ def test_of_a_scene_with_decoys_each_memory_is_right_as_often_and_none_for_the_l
 
 
 def test_conversations_and_threads_are_whole_and_what_is_kept_is_apart(makers):
-    import written
+    import agent_texts as written
 
     made = written.conversations(random.Random(1)) | written.threads(random.Random(1))
     for name, lists in made.items():
@@ -130,7 +130,7 @@ def test_conversations_and_threads_are_whole_and_what_is_kept_is_apart(makers):
 
 
 def test_a_question_about_a_conversation_names_turns_that_there_are_and_is_hard_by_its_neighbours(makers):
-    import written
+    import agent_texts as written
 
     talk = next(iter(written._read("conversations")))
     turns = list(written._spoken(talk))
@@ -142,7 +142,7 @@ def test_a_question_about_a_conversation_names_turns_that_there_are_and_is_hard_
 
 
 def test_a_persons_turn_never_sees_a_later_memory(makers):
-    import written
+    import agent_texts as written
 
     for persona in written._read("personas"):
         for turn, one in zip(persona["turns"], written._turns(persona), strict=True):
@@ -165,11 +165,11 @@ def test_a_long_list_keeps_its_right_memories_and_the_nearest_wrong_ones(makers,
 @pytest.fixture
 def ask(makers, monkeypatch, tmp_path):
     """Replaces what was asked by the given lines."""
-    import asked
+    import agent_questions as asked
 
     def ask(*lines):
         text = "".join(json.dumps(line) + "\n" for line in lines)
-        (tmp_path / "asked.jsonl.gz").write_bytes(gzip.compress(text.encode()))
+        (tmp_path / "questions.jsonl.gz").write_bytes(gzip.compress(text.encode()))
         monkeypatch.setattr(asked, "OWN", tmp_path)
         return asked
 
@@ -177,7 +177,7 @@ def ask(makers, monkeypatch, tmp_path):
 
 
 def test_every_question_asked_names_its_texts_and_is_asked_once_of_each(makers):
-    import asked
+    import agent_questions as asked
 
     found = asked.read()
     assert set(found) == {"paragraph", "pair", "article", "news", "session", "turn"}
@@ -189,7 +189,7 @@ def test_every_question_asked_names_its_texts_and_is_asked_once_of_each(makers):
 
 
 def test_a_question_gets_its_paragraphs_and_others_that_look_like_them(ask):
-    from asked import key
+    from agent_questions import key
 
     titled = [(f"Film {n}", f"a film of {1900 + n} directed by Person {n}") for n in range(30)]
     texts = [f"{title}: {text}" for title, text in titled]
@@ -216,7 +216,7 @@ def test_questions_whose_texts_are_all_missing_are_an_error(ask):
 
 
 def test_what_answers_a_question_elsewhere_is_not_wrong_here(ask):
-    from asked import key
+    from agent_questions import key
 
     titled = [(f"Film {n}", f"a film directed by Person {n}") for n in range(6)]
     texts = [f"{title}: {text}" for title, text in titled]
@@ -226,7 +226,7 @@ def test_what_answers_a_question_elsewhere_is_not_wrong_here(ask):
 
 
 def test_a_paragraph_is_told_from_the_others_of_its_article(ask, tmp_path):
-    from asked import key
+    from agent_questions import key
 
     texts = [f"Paragraph {n} of {name} tells about number {n}." for name in ("alpha", "beta") for n in range(12)]
     path = tmp_path / "articles.jsonl.gz"
@@ -246,7 +246,7 @@ def test_a_paragraph_is_told_from_the_others_of_its_article(ask, tmp_path):
 
 
 def test_news_is_told_from_passages_of_the_same_article(ask, tmp_path):
-    from asked import TITLE, key
+    from agent_questions import TITLE, key
 
     titles = [f"{name} and a title long enough to tell articles apart. " for name in ("Alpha", "Beta")]
     texts = [f"{title}Passage {n} about {n}." for title in titles for n in range(6)]
@@ -261,7 +261,7 @@ def test_news_is_told_from_passages_of_the_same_article(ask, tmp_path):
 
 
 def test_a_window_that_shares_a_line_with_the_right_one_is_not_wrong(ask):
-    from asked import key
+    from agent_questions import key
 
     session = ["user: a dog\nassistant: a collie", "assistant: a collie\nuser: and cats", "user: what of birds"]
     other = [f"user: dog number {n}" for n in range(8)]
@@ -274,7 +274,7 @@ def test_a_window_that_shares_a_line_with_the_right_one_is_not_wrong(ask):
 
 
 def test_a_turn_knows_only_what_was_noted_by_then(ask, tmp_path):
-    from asked import key
+    from agent_questions import key
 
     memories = [
         {"text": f"memory {n}", "occurred_start": f"2026-01-{n + 1:02}", "label": int(n == 0)} for n in range(20)
@@ -295,7 +295,7 @@ WRONG = [" ".join(WORDS[n:] + WORDS[:n]) for n in range(len(WORDS))]
 @pytest.fixture
 def hardest(makers, tmp_path, tiny_onnx, monkeypatch):
     """Makes lists of one question, with limits of our own."""
-    import hardest
+    import hard_negatives as hardest
 
     monkeypatch.setattr(hardest, "ASKED_AGAIN", {"asked": 5})
 
@@ -340,7 +340,7 @@ WRONG_TEXT = ("Max stayed where he was born.", "Ruby wrote to him every single w
 @pytest.fixture
 def closer(makers, tmp_path, tiny_onnx, monkeypatch):
     """The excerpts that a tiny model finds best in a question's texts, with other settings."""
-    import closer
+    import best_excerpts as closer
 
     monkeypatch.setattr(closer, "READ", {"asked": 5})
 
@@ -405,7 +405,7 @@ def longmemeval_row(question, evidence, sessions):
 @pytest.fixture
 def of_dialogue(makers, tmp_path):
     """Texts of all that is made of LongMemEval's rows."""
-    import dialogue
+    import longmemeval as dialogue
 
     def made(*rows):
         path = tmp_path / "rows.json.gz"
@@ -419,7 +419,7 @@ def of_dialogue(makers, tmp_path):
 
 def question_id(*, dev):
     """A dev question's id, or another; that of its twin is of no dev question."""
-    from shared import number
+    from lists import number
 
     def is_dev(name):
         return number(name) % 3 == 0
@@ -428,8 +428,8 @@ def question_id(*, dev):
 
 
 def test_a_dev_questions_evidence_is_hidden_under_any_name(ask, of_dialogue):
-    from asked import WINDOW, key
-    from dialogue import _windows
+    from agent_questions import WINDOW, key
+    from longmemeval import _windows
 
     evidence, others = said("parrot"), {f"s{n}": said(f"cat{n}") for n in range(4)}
     again = [{"role": "user", "content": "Hello!"}, *evidence[2:4]]
@@ -465,7 +465,7 @@ def test_the_same_lists_are_the_same_bytes(makers, tmp_path, monkeypatch):
     import importlib.util
     import time
 
-    from shared import MadeList
+    from lists import MadeList
 
     path = Path(__file__).parents[2] / "research" / "mini_data" / "__main__.py"
     spec = importlib.util.spec_from_file_location("mini_data_main", path)
@@ -482,7 +482,7 @@ def test_the_same_lists_are_the_same_bytes(makers, tmp_path, monkeypatch):
 
 
 def test_a_teacher_scores_by_its_likest_tokens(makers, tiny_bert):
-    import taught
+    import distillation as taught
     import torch
     from transformers import AutoModel, AutoTokenizer
 
@@ -512,7 +512,7 @@ def test_a_teacher_scores_by_its_likest_tokens(makers, tiny_bert):
 
 def test_a_dev_questions_paragraph_is_left_out_however_it_is_written(ask, monkeypatch, tmp_path):
     ask()
-    import paragraphs
+    import wiki_paragraphs as paragraphs
 
     def row(name, *context):
         return {"_id": name, "question": "where?", "context": context, "supporting_facts": [[context[0][0], 0]]}

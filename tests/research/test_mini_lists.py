@@ -25,9 +25,9 @@ def test_the_lists_that_mini_reads_are_those_that_its_makers_write(tmp_path, tin
     makers = Path(__file__).parents[2] / "research" / "mini_data"
     known = set(sys.modules)
     monkeypatch.syspath_prepend(str(makers))
-    import asked
-    import dates
-    import paragraphs
+    import agent_questions as asked
+    import dated_facts as dates
+    import wiki_paragraphs as paragraphs
 
     make = dates.make
     monkeypatch.setattr(dates, "make", lambda count, rng: make(1, rng))

@@ -16,8 +16,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from shared import Fields, MadeList, Pool, near_and_some, records
-from written import OWN, dated
+from agent_texts import OWN, dated
+from lists import Fields, MadeList, Pool, near_and_some, records
 
 from mnemorank.text.bm25 import bm25
 
@@ -36,7 +36,7 @@ def key(text: str) -> str:
 def read() -> dict[str, list[Asked]]:
     """What was asked, by kind."""
     found: dict[str, list[Asked]] = defaultdict(list)
-    for asked in records(OWN / "asked.jsonl.gz"):
+    for asked in records(OWN / "questions.jsonl.gz"):
         found[asked["about"]].append(asked)
     return found
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-from shared import MadeList, drawn, parted
+from lists import MadeList, drawn, parted
 
 from mnemorank.errors import QueryTooLongError
 from mnemorank.memory.memory import Memory

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from shared import MadeList, records_of
+from lists import MadeList, records_of
 
 # Which lists are taught, by the name of what is written.
 TAUGHT = {

@@ -14,7 +14,7 @@ from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
-from shared import MONTHS, Fields, MadeList
+from lists import MONTHS, Fields, MadeList
 
 _FACTS = json.loads((Path(__file__).parent / "facts.json").read_text(encoding="utf-8"))
 _SHOWN = {"year": 4, "month": 7, "day": 10}

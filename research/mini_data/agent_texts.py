@@ -10,11 +10,11 @@ from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
-from shared import Fields, MadeList, near_and_some, number, records
+from lists import Fields, MadeList, near_and_some, number, records
 
 from mnemorank.text.bm25 import bm25
 
-OWN = Path(__file__).parent / "own"
+OWN = Path(__file__).parent / "data"
 # Of a person's memories, those that share the most words with the turn: the rest teach nothing.
 MOST_WRONG = 12
 # Of the scenes with decoys and of the threads one in so many is kept to choose by. Of scenes and of conversations one

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import asked
-from shared import MadeList, Pool, number, some_words, thinned
+import agent_questions as asked
+from lists import MadeList, Pool, number, some_words, thinned
 
 DEV_QUESTIONS = 500
 _OPENINGS = [

@@ -10,7 +10,7 @@ import random
 from pathlib import Path
 
 import numpy as np
-from shared import Fields, MadeList, drawn, parted
+from lists import Fields, MadeList, drawn, parted
 
 from mnemorank.errors import QueryTooLongError
 from mnemorank.memory.memory import Memory

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import asked
-from shared import MadeList, Pool, number, thinned
+import agent_questions as asked
+from lists import MadeList, Pool, number, thinned
 
 Turn = dict[str, Any]
 _SENTENCE = re.compile(r"(?<=[.!?])\s+|\n+")
