@@ -1,9 +1,10 @@
-"""Lists from questions we wrote about texts of the data: `own/asked.jsonl.gz` names a text by its hash.
+"""Lists from questions that agents wrote about texts of public data sets.
 
-A line is `{"about": KIND, "query": …, "of": [KEY, …]}`, the keys being those of what answers. Kinds: `paragraph` and
-`pair` (2Wiki, a question that needs two), `article` (SQuAD's training articles), `news` (MultiHop-RAG), `session` (a
-window of a LongMemEval session), `turn` (a turn of a chat over RealMem's memories, with its day in `at`). Texts of dev
-questions are never asked about; of LongMemEval's, those under another name neither (see `dialogue`).
+`data/questions.jsonl.gz` identifies a text by its hash. A line is `{"kind": KIND, "query": …, "texts": [HASH, …]}` with
+the texts that answer together. Kinds: `paragraph` and `pair` (2WikiMultiHopQA; a pair needs both), `article` (training
+articles of SQuAD), `news` (MultiHop-RAG), `session` (a window of a LongMemEval session), `turn` (a turn of a chat about
+the memories of RealMem, with its date in `date`). There are no questions about texts of dev questions, nor about copies
+of LongMemEval's dev sessions (see `longmemeval`).
 """
 
 from __future__ import annotations
@@ -16,153 +17,164 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from agent_texts import OWN, dated
-from lists import Fields, MadeList, Pool, near_and_some, records
+from agent_texts import DATA, add_dates
+from lists import Fields, TextPool, TrainingList, read_records, similar_and_others
 
 from mnemorank.text.bm25 import bm25
 
-WINDOW = 110  # words in a session's window
-# Passages of one news article begin alike: with its title.
-TITLE = 32
+WINDOW_WORDS = 110  # of a session
+TITLE_LENGTH = 32  # all passages of a news article start with its title
+DATED_SHARE = 1 / 6
 
-Asked = dict[str, Any]
+Question = dict[str, Any]
 
 
-def key(text: str) -> str:
+def text_key(text: str) -> str:
     return hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()[:12]
 
 
 @cache
-def read() -> dict[str, list[Asked]]:
-    """What was asked, by kind."""
-    found: dict[str, list[Asked]] = defaultdict(list)
-    for asked in records(OWN / "questions.jsonl.gz"):
-        found[asked["about"]].append(asked)
-    return found
+def read_questions() -> dict[str, list[Question]]:
+    """Return the questions by kind."""
+    by_kind: dict[str, list[Question]] = defaultdict(list)
+    for question in read_records(DATA / "questions.jsonl.gz"):
+        by_kind[question["kind"]].append(question)
+    return by_kind
 
 
-def known(asked: Sequence[Asked], texts: Iterable[str]) -> list[tuple[str, list[str], set[str]]]:
-    """Of what was asked, that whose texts are there: the query, its texts, and those that answer the same words."""
-    by_key = {key(text): text for text in texts}
-    found = [one for one in asked if all(name in by_key for name in one["of"])]
-    if asked and not found:
-        raise ValueError(f"{len(asked)} questions about {asked[0]['about']}: none of their texts is in this data")
+def match_texts(questions: Sequence[Question], texts: Iterable[str]) -> list[tuple[str, list[str], set[str]]]:
+    """Return the questions whose texts are available: query, texts, and all texts that answer the same query."""
+    by_key = {text_key(text): text for text in texts}
+    available = [question for question in questions if all(key in by_key for key in question["texts"])]
+    if questions and not available:
+        raise ValueError(f"none of the texts of {len(questions)} {questions[0]['kind']} questions is in the data")
     answers: dict[str, set[str]] = defaultdict(set)
-    for one in found:
-        answers[one["query"].lower()] |= {by_key[name] for name in one["of"]}
-    return [(one["query"], [by_key[name] for name in one["of"]], answers[one["query"].lower()]) for one in found]
+    for question in available:
+        answers[question["query"].lower()] |= {by_key[key] for key in question["texts"]}
+    return [(q["query"], [by_key[key] for key in q["texts"]], answers[q["query"].lower()]) for q in available]
 
 
-def of_paragraphs(titled: Sequence[tuple[str, str]], rng: random.Random) -> dict[str, list[MadeList]]:
-    """Of 2Wiki's paragraphs, title and text: wrong are the nearest to the question and to what answers it.
+def make_paragraph_lists(titled: Sequence[tuple[str, str]], rng: random.Random) -> dict[str, list[TrainingList]]:
+    """Lists about paragraphs of 2WikiMultiHopQA; negatives are similar to the query or to the answer.
 
-    Some paragraphs occur twice, written a little differently: those of one title are never right and wrong.
+    Some paragraphs occur twice with small differences: one title is never both positive and negative.
+
+    :param titled: title and text of each paragraph.
     """
-    asked = read()
+    questions = read_questions()
     texts = [f"{title}: {text}" for title, text in titled]
-    title_of = dict(zip(texts, (title for title, _ in titled), strict=True))
-    pool = Pool(texts)
+    titles = dict(zip(texts, (title for title, _ in titled), strict=True))
+    pool = TextPool(texts)
     return {
-        "asked": _of_pool(asked["paragraph"], title_of, pool, rng, near=2),
-        "asked-pairs": _of_pool(asked["pair"], title_of, pool, rng, near=1),
+        "questions": _pool_lists(questions["paragraph"], titles, pool, rng, similar_to_answer=2),
+        "questions-pairs": _pool_lists(questions["pair"], titles, pool, rng, similar_to_answer=1),
     }
 
 
-def of_articles(path: Path, rng: random.Random) -> list[MadeList]:
-    """Wrong are paragraphs of the same article: most of them near in words."""
+def make_article_lists(path: Path, rng: random.Random) -> list[TrainingList]:
+    """Lists about paragraphs of SQuAD; negatives are paragraphs of the same article, most of them similar."""
     articles: dict[str, dict[str, None]] = defaultdict(dict)
-    for record in records(path):
+    for record in read_records(path):
         articles[record["group"]] |= {each["text"]: None for each in record["candidates"]}
     article_of = {text: list(texts) for texts in articles.values() for text in texts}
     made = []
-    for query, right, answers in known(read()["article"], article_of):
-        others = [text for text in article_of[right[0]] if text not in answers]
-        wrong = [others[i] for i in near_and_some(query, others, 6, 2, rng)]
-        made.append(_some_dated(MadeList(query, right[:1], wrong), 1 / 6, rng))
+    for query, positives, answers in match_texts(read_questions()["article"], article_of):
+        others = [text for text in article_of[positives[0]] if text not in answers]
+        negatives = [others[i] for i in similar_and_others(query, others, 6, 2, rng)]
+        made.append(_add_some_dates(TrainingList(query, positives[:1], negatives), rng))
     return made
 
 
-def of_news(path: Path, rng: random.Random) -> list[MadeList]:
-    """Wrong are passages of the same article, and of others the nearest to the question."""
+def make_news_lists(path: Path, rng: random.Random) -> list[TrainingList]:
+    """Lists about news passages; negatives are passages of the same article, and a similar one of another."""
     texts: dict[str, Fields] = {}
-    for record in records(path):
+    for record in read_records(path):
         texts |= {
             each["text"]: {k: v for k, v in each.items() if k in ("text", "occurred_start")}
             for each in record["candidates"]
         }
     articles: dict[str, list[str]] = defaultdict(list)
     for text in texts:
-        articles[text[:TITLE]].append(text)
-    pool = Pool(list(texts))
+        articles[text[:TITLE_LENGTH]].append(text)
+    pool = TextPool(list(texts))
     made = []
-    for query, right, answers in known(read()["news"], texts):
-        article = [text for text in articles[right[0][:TITLE]] if text not in answers]
+    for query, positives, answers in match_texts(read_questions()["news"], texts):
+        article = [text for text in articles[positives[0][:TITLE_LENGTH]] if text not in answers]
         rng.shuffle(article)
-        wrong = [*article[:4], *pool.hard(query, {*answers, *article}, 1, 6, rng)]
-        shown = [(texts[t] if rng.random() < 0.5 else t) for t in (right[0], *wrong)]
-        made.append(MadeList(query, shown[:1], shown[1:]))
+        negatives = [*article[:4], *pool.sample_negatives(query, {*answers, *article}, 1, 6, rng)]
+        memories = [(texts[text] if rng.random() < 0.5 else text) for text in (positives[0], *negatives)]
+        made.append(TrainingList(query, memories[:1], memories[1:]))
     return made
 
 
-def of_sessions(sessions: Iterable[Sequence[str]], rng: random.Random) -> list[MadeList]:
-    """Wrong are other windows of the session, unless they share lines with the right one, and of other sessions.
+def make_session_lists(sessions: Iterable[Sequence[str]], rng: random.Random) -> list[TrainingList]:
+    """Lists about windows of chat sessions; negatives are other windows of the session, and of other sessions.
 
-    :param sessions: each as the texts of its windows.
+    A window that shares lines with the positive is not a negative.
+
+    :param sessions: the windows of each session.
     """
-    own = {text: windows for windows in sessions for text in windows}
-    pool = Pool(list(own))
+    session_of = {text: windows for windows in sessions for text in windows}
+    pool = TextPool(list(session_of))
     made = []
-    for query, right, answers in known(read()["session"], own):
-        lines = set(right[0].split("\n"))
-        beside = [text for text in own[right[0]] if not lines & set(text.split("\n"))]
-        rng.shuffle(beside)
-        wrong = [*beside[:2], *pool.hard(query, {*own[right[0]], *answers}, 3, 10, rng)]
-        made.append(_some_dated(MadeList(query, right[:1], wrong), 1 / 6, rng))
+    for query, positives, answers in match_texts(read_questions()["session"], session_of):
+        lines = set(positives[0].split("\n"))
+        same_session = [text for text in session_of[positives[0]] if not lines & set(text.split("\n"))]
+        rng.shuffle(same_session)
+        excluded = {*session_of[positives[0]], *answers}
+        negatives = [*same_session[:2], *pool.sample_negatives(query, excluded, 3, 10, rng)]
+        made.append(_add_some_dates(TrainingList(query, positives[:1], negatives), rng))
     return made
 
 
-def of_memories(path: Path, rng: random.Random, wrong: int = 8) -> list[MadeList]:
-    """Turns over a person's memories: wrong are those of the person noted by then, most of them near in words."""
+def make_turn_lists(path: Path, rng: random.Random, count: int = 8) -> list[TrainingList]:
+    """Lists about turns of a chat; negatives are earlier memories of the same person, most of them similar."""
     memories: dict[str, dict[str, Fields]] = defaultdict(dict)
-    for record in records(path):
+    for record in read_records(path):
         for each in record["candidates"]:
             fields = {k: v for k, v in each.items() if k != "label"}
-            kept = memories[record["group"]].setdefault(key(each["text"]), fields)
-            if fields["occurred_start"] < kept["occurred_start"]:  # noted again later
-                memories[record["group"]][key(each["text"])] = fields
+            known = memories[record["group"]].setdefault(text_key(each["text"]), fields)
+            if fields["occurred_start"] < known["occurred_start"]:  # the first mention counts
+                memories[record["group"]][text_key(each["text"])] = fields
     made = []
-    for asked in read()["turn"]:
-        person = next((own for own in memories.values() if asked["of"][0] in own), None)
+    for question in read_questions()["turn"]:
+        person = next((by_key for by_key in memories.values() if question["texts"][0] in by_key), None)
         if person is None:
             continue
-        known = {name: own for name, own in person.items() if own["occurred_start"] <= asked["at"]}
-        others = [own for name, own in known.items() if name not in asked["of"]]
-        shared = bm25(asked["query"], [own["text"] for own in others])
-        near = [others[i] for i in (-shared).argsort(kind="stable")[: wrong * 2]]
-        far = [own for own in others if own not in near]
-        chosen = [*rng.sample(near, min(wrong - 2, len(near))), *rng.sample(far, min(2, len(far)))]
-        made.append(MadeList(asked["query"], [known[name] for name in asked["of"] if name in known], chosen))
-    return [one for one in made if one.right and one.wrong]
+        earlier = {key: fields for key, fields in person.items() if fields["occurred_start"] <= question["date"]}
+        others = [fields for key, fields in earlier.items() if key not in question["texts"]]
+        scores = bm25(question["query"], [fields["text"] for fields in others])
+        similar = [others[i] for i in (-scores).argsort(kind="stable")[: count * 2]]
+        rest = [fields for fields in others if fields not in similar]
+        negatives = [*rng.sample(similar, min(count - 2, len(similar))), *rng.sample(rest, min(2, len(rest)))]
+        positives = [earlier[key] for key in question["texts"] if key in earlier]
+        made.append(TrainingList(question["query"], positives, negatives))
+    return [each for each in made if each.positives and each.negatives]
 
 
-def _of_pool(
-    asked: Sequence[Asked], title_of: dict[str, str], pool: Pool, rng: random.Random, near: int, most: int = 5
-) -> list[MadeList]:
-    found = known(asked, title_of)
-    tops = pool.top([query for query, _, _ in found], 14)
-    likes = pool.top([right[0] for _, right, _ in found], 10)
+def _pool_lists(
+    questions: Sequence[Question],
+    titles: dict[str, str],
+    pool: TextPool,
+    rng: random.Random,
+    similar_to_answer: int,
+    count: int = 5,
+) -> list[TrainingList]:
+    matched = match_texts(questions, titles)
+    by_query = pool.search([query for query, _, _ in matched], 14)
+    by_answer = pool.search([positives[0] for _, positives, _ in matched], 10)
     made = []
-    for (query, right, answers), top, like in zip(found, tops, likes, strict=True):
-        titles = {title_of[text] for text in answers}
-        near_query, near_right = (
-            [text for text in (pool.texts[i] for i in best) if title_of[text] not in titles] for best in (top, like)
+    for (query, positives, answers), *found in zip(matched, by_query, by_answer, strict=True):
+        excluded = {titles[text] for text in answers}
+        like_query, like_answer = (
+            [text for text in (pool.texts[i] for i in best) if titles[text] not in excluded] for best in found
         )
-        wrong = rng.sample(near_query[:8], min(most - near, len(near_query[:8])))
-        others = [text for text in near_right if text not in wrong][:4]
-        wrong += rng.sample(others, min(near, len(others)))
-        made.append(_some_dated(MadeList(query, right, wrong), 1 / 6, rng))
+        negatives = rng.sample(like_query[:8], min(count - similar_to_answer, len(like_query[:8])))
+        others = [text for text in like_answer if text not in negatives][:4]
+        negatives += rng.sample(others, min(similar_to_answer, len(others)))
+        made.append(_add_some_dates(TrainingList(query, positives, negatives), rng))
     return made
 
 
-def _some_dated(made: MadeList, share: float, rng: random.Random) -> MadeList:
-    return dated(made, rng) if rng.random() < share else made
+def _add_some_dates(made: TrainingList, rng: random.Random) -> TrainingList:
+    return add_dates(made, rng) if rng.random() < DATED_SHARE else made

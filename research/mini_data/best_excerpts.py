@@ -1,7 +1,7 @@
-"""Lists of excerpts: of each text the one that a model finds best, so that it learns to tell them apart.
+"""Lists of excerpts, for passage re-scoring: of each text the one that a model scores highest.
 
-Which sentences answer is nowhere stated. The best excerpt of a right text is taken for the answer, unless the model
-finds nothing in it; the best one of a wrong text is what misleads it.
+The data does not say which sentences contain the answer. The best excerpt of a relevant text is taken as the answer,
+unless the model scores it too low; the best excerpt of an irrelevant text is the one that misleads the model.
 """
 
 from __future__ import annotations
@@ -10,51 +10,52 @@ import random
 from pathlib import Path
 
 import numpy as np
-from lists import Fields, MadeList, drawn, parted
+from lists import Fields, TrainingList, sample_lists, split_candidates
 
 from mnemorank.errors import QueryTooLongError
 from mnemorank.memory.memory import Memory
 from mnemorank.model.model import Model
 from mnemorank.text.sentences import excerpts
 
-# How many lists of each kind are read closely.
-READ = {
-    "lists/squad.train": 5008, "asked-articles": 4000, "passages": 3500, "asked-news": 6000, "lists/medquad.train": 900,
+# The number of lists to sample from each file.
+SAMPLES = {
+    "lists/squad.train": 5008, "questions-articles": 4000, "passages": 3500, "questions-news": 6000,
+    "lists/medquad.train": 900,
 }  # fmt: skip
-WRONG = 3
-# In a right text whose best excerpt scores lower, the model has not found what answers.
-FOUND = -3.0
-# A list is known when nothing wrong comes within so many logits of what is right; one in three of those is kept.
-KNOWN, KEPT_KNOWN = 5.0, 1 / 3
-# Where agents asked, what is so much better than a right text likely answers too.
-DOUBTFUL = 2.0
+NEGATIVES = 3
+# If the best excerpt of a relevant text scores lower, the model did not find the answer.
+LOWEST_SCORE = -3.0
+# A list is easy if all negatives are this many logits below the positive; one in three of those is kept.
+EASY_MARGIN, EASY_SHARE = 5.0, 1 / 3
+# For questions written by agents, an excerpt this far above that of the relevant text probably answers too.
+DOUBTFUL_MARGIN = 2.0
 
 
-def make(lists: Path, data: Path, name_or_folder: str, rng: random.Random) -> list[MadeList]:
-    """:param lists: the folder in which the other makers' files are."""
-    model = Model.load(name_or_folder)
+def make(lists: Path, data: Path, model_name: str, rng: random.Random) -> list[TrainingList]:
+    """:param lists: the folder with the files of the other makers."""
+    model = Model.load(model_name)
     made = []
-    for name, record in drawn(READ, lists, data, rng):
-        right, wrong = parted(record, WRONG, 0, rng)
-        pieces = [_pieces(fields) for fields in right[:1] + wrong]
-        if not right or not wrong or all(len(own) == 1 for own in pieces):
+    for name, record in sample_lists(SAMPLES, lists, data, rng):
+        positives, negatives = split_candidates(record, NEGATIVES, 0, rng)
+        pieces = [_excerpts(fields) for fields in positives[:1] + negatives]
+        if not positives or not negatives or all(len(parts) == 1 for parts in pieces):
             continue
         try:
-            scores = model.score(record["query"], [Memory(**piece) for own in pieces for piece in own]).raw
+            scores = model.score(record["query"], [Memory(**part) for parts in pieces for part in parts]).raw
         except QueryTooLongError:
-            continue  # training leaves such a question out too
-        of_text = np.split(scores, np.cumsum([len(own) for own in pieces])[:-1])
-        best, *others = [(float(own.max()), each[own.argmax()]) for own, each in zip(of_text, pieces, strict=True)]
+            continue  # training drops such queries too
+        by_text = np.split(scores, np.cumsum([len(parts) for parts in pieces])[:-1])
+        best, *others = [(float(s.max()), parts[s.argmax()]) for s, parts in zip(by_text, pieces, strict=True)]
         # Two paragraphs may share sentences.
         others = [other for other in others if other[1]["text"] != best[1]["text"]]
         if not name.startswith("lists/"):
-            others = [other for other in others if other[0] <= best[0] + DOUBTFUL]
-        if not others or best[0] < FOUND:
+            others = [other for other in others if other[0] <= best[0] + DOUBTFUL_MARGIN]
+        if not others or best[0] < LOWEST_SCORE:
             continue
-        if best[0] - max(score for score, _ in others) <= KNOWN or rng.random() < KEPT_KNOWN:
-            made.append(MadeList(record["query"], [best[1]], [piece for _, piece in others]))
+        if best[0] - max(score for score, _ in others) <= EASY_MARGIN or rng.random() < EASY_SHARE:
+            made.append(TrainingList(record["query"], [best[1]], [part for _, part in others]))
     return made
 
 
-def _pieces(fields: Fields) -> list[Fields]:
+def _excerpts(fields: Fields) -> list[Fields]:
     return [{**fields, "text": text} for text in excerpts(fields["text"]) or [fields["text"]]]

@@ -1,8 +1,7 @@
-"""Lists with a teacher's scores: an encoder's, by late interaction. The mean over the question's tokens of the
-likeness to the likest token of the text.
+"""Lists with the scores of a teacher: late interaction of an encoder (mean over query tokens of the largest cosine).
 
-A larger bi-encoder, used so and not trained for it at all, tells SQuAD's paragraphs apart better than `mini` does
-(docs/mini.md, twelfth sitting), where its cosines do not. It reads every text once, whatever the number of questions.
+A larger bi-encoder used this way, without training, ranks the paragraphs of SQuAD better than `mini`, while its cosines
+of whole texts do not (research/log.md). Each text is encoded once, whatever the number of queries.
 """
 
 from __future__ import annotations
@@ -11,40 +10,41 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from lists import MadeList, records_of
+from lists import TrainingList, read_lists
 
-# Which lists are taught, by the name of what is written.
-TAUGHT = {
-    "squad-taught": "lists/squad.train", "asked-articles-taught": "asked-articles", "articles-taught": "articles",
-    "passages-taught": "passages",
+# The files to make, and what they are made from.
+SOURCES = {
+    "squad-distilled": "lists/squad.train", "questions-articles-distilled": "questions-articles",
+    "articles-distilled": "articles", "passages-distilled": "passages",
 }  # fmt: skip
-# Logits for a likeness of 1, so that the teacher's softmax is neither flat nor sure; and what a right text has more.
-SCALE, RIGHT = 40.0, 2.0
-LONGEST, AT_ONCE = 320, 16
+# Logits per unit of similarity, chosen so that the teacher's softmax is neither flat nor certain; and what is added for
+# a relevant text, because the teacher errs too.
+SCALE, POSITIVE_BONUS = 40.0, 2.0
+MAX_TOKENS, BATCH_SIZE = 320, 16
 
 
-def make(lists: Path, data: Path, folder: str, limit: int | None = None) -> dict[str, list[MadeList]]:
-    """:param lists: the folder in which the other makers' files are.
-    :param folder: of the encoder, in the Hugging Face layout.
+def make(lists: Path, data: Path, encoder_folder: str, limit: int | None = None) -> dict[str, list[TrainingList]]:
+    """:param lists: the folder with the files of the other makers.
+    :param encoder_folder: the teacher, a folder in the Hugging Face layout.
     """
-    encoder = Encoder(folder)
-    return {name: taught(records_of(source, lists, data)[:limit], encoder) for name, source in TAUGHT.items()}
+    encoder = Encoder(encoder_folder)
+    return {name: add_scores(read_lists(source, lists, data)[:limit], encoder) for name, source in SOURCES.items()}
 
 
-def taught(found: Sequence[dict[str, Any]], encoder: Encoder) -> list[MadeList]:
-    """The lists, each candidate with the encoder's score; a right one's is higher, since the encoder errs too."""
-    texts = encoder.tokens({candidate["text"] for record in found for candidate in record["candidates"]})
-    questions = encoder.tokens({record["query"] for record in found})
+def add_scores(records: Sequence[dict[str, Any]], encoder: Encoder) -> list[TrainingList]:
+    """Return the lists with a `teacher_score` for each candidate."""
+    texts = encoder.encode({candidate["text"] for record in records for candidate in record["candidates"]})
+    queries = encoder.encode({record["query"] for record in records})
     made = []
-    for record in found:
-        scored: dict[bool, list[dict[str, Any]]] = {True: [], False: []}
+    for record in records:
+        by_label: dict[bool, list[dict[str, Any]]] = {True: [], False: []}
         for candidate in record["candidates"]:
             fields = {key: value for key, value in candidate.items() if key != "label"}
-            is_right = candidate["label"] > 0
-            likeness = questions[record["query"]].float() @ texts[candidate["text"]].float().T
-            score = SCALE * likeness.max(dim=1).values.mean().item() + RIGHT * is_right
-            scored[is_right].append({**fields, "teacher_score": round(score, 4)})
-        made.append(MadeList(record["query"], scored[True], scored[False]))
+            is_positive = candidate["label"] > 0
+            similarity = queries[record["query"]].float() @ texts[candidate["text"]].float().T
+            score = SCALE * similarity.max(dim=1).values.mean().item() + POSITIVE_BONUS * is_positive
+            by_label[is_positive].append({**fields, "teacher_score": round(score, 4)})
+        made.append(TrainingList(record["query"], by_label[True], by_label[False]))
     return made
 
 
@@ -56,20 +56,20 @@ class Encoder:
 
         self._tokenizer = AutoTokenizer.from_pretrained(folder)
         self._model = AutoModel.from_pretrained(folder).eval()
-        self._longest = min(LONGEST, max_positions(self._model.config) or LONGEST)
+        self._max_tokens = min(MAX_TOKENS, max_positions(self._model.config) or MAX_TOKENS)
 
-    def tokens(self, texts: set[str]) -> dict[str, Any]:
-        """The tokens of each text as unit vectors, without those that frame it."""
+    def encode(self, texts: set[str]) -> dict[str, Any]:
+        """Return a unit vector for each token of each text, special tokens excluded."""
         order = sorted(texts, key=lambda text: (len(text), text))
-        parts = [order[first : first + AT_ONCE] for first in range(0, len(order), AT_ONCE)]
-        return {text: vectors for part in parts for text, vectors in self._read(part)}
+        batches = [order[first : first + BATCH_SIZE] for first in range(0, len(order), BATCH_SIZE)]
+        return {text: vectors for batch in batches for text, vectors in self._encode_batch(batch)}
 
-    def _read(self, texts: list[str]) -> Iterator[tuple[str, Any]]:
+    def _encode_batch(self, texts: list[str]) -> Iterator[tuple[str, Any]]:
         import torch
 
-        inputs = self._tokenizer(texts, padding=True, truncation=True, max_length=self._longest, return_tensors="pt")
+        inputs = self._tokenizer(texts, padding=True, truncation=True, max_length=self._max_tokens, return_tensors="pt")
         with torch.inference_mode():
             vectors = torch.nn.functional.normalize(self._model(**inputs).last_hidden_state, dim=-1)
-        for text, own, mask in zip(texts, vectors, inputs["attention_mask"], strict=True):
-            # Half the bits: an article's paragraphs have some hundred tokens each.
-            yield text, own[1 : int(mask.sum()) - 1].half()
+        for text, rows, mask in zip(texts, vectors, inputs["attention_mask"], strict=True):
+            # Half precision saves memory: the paragraphs of an article have some hundred tokens each.
+            yield text, rows[1 : int(mask.sum()) - 1].half()

@@ -1,4 +1,4 @@
-"""What the makers share: a made list, records of a file and their parts, BM25 over a pool, and question words."""
+"""Shared by all makers: training lists, reading of list files, BM25 over a pool of texts, and random words."""
 
 from __future__ import annotations
 
@@ -20,62 +20,77 @@ MONTHS = "January February March April May June July August September October No
 
 
 @dataclass(frozen=True, slots=True)
-class MadeList:
-    """A question with right and wrong memories, each a text or a dict of a memory's fields."""
+class TrainingList:
+    """A query with relevant and irrelevant memories, each a text or the fields of a memory."""
 
     query: str
-    right: Sequence[str | Fields]
-    wrong: Sequence[str | Fields]
+    positives: Sequence[str | Fields]
+    negatives: Sequence[str | Fields]
 
     def candidates(self) -> list[Fields]:
-        labelled = [(memory, 1) for memory in self.right] + [(memory, 0) for memory in self.wrong]
-        return [{**(m if isinstance(m, dict) else {"text": m}), "label": label} for m, label in labelled]
+        """Return all memories with their labels, as in the `lists` format."""
+        labeled = [(memory, 1) for memory in self.positives] + [(memory, 0) for memory in self.negatives]
+        return [{**(m if isinstance(m, dict) else {"text": m}), "label": label} for m, label in labeled]
 
 
-def records(path: Path) -> Iterator[dict[str, Any]]:
-    """The lines of a packed file."""
+def read_records(path: Path) -> Iterator[dict[str, Any]]:
     with gzip.open(path, "rt", encoding="utf-8") as stream:
         yield from map(json.loads, stream)
 
 
-def records_of(name: str, lists: Path, data: Path) -> list[dict[str, Any]]:
-    """The lines of a file of lists; one whose name has a folder is of the data."""
-    return list(records((data if "/" in name else lists) / f"{name}.jsonl.gz"))
+def read_lists(name: str, lists: Path, data: Path) -> list[dict[str, Any]]:
+    """Read a file of lists.
+
+    :param name: `NAME` for a file of another maker in `lists`, `FOLDER/NAME` for a file in `data`.
+    """
+    return list(read_records((data if "/" in name else lists) / f"{name}.jsonl.gz"))
 
 
-def drawn(
+def sample_lists(
     counts: Mapping[str, int], lists: Path, data: Path, rng: random.Random
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """So many records of each file of lists, with its name."""
+    """Yield a number of random records of each file, with the name of the file."""
     for name, count in counts.items():
-        found = records_of(name, lists, data)
-        for record in rng.sample(found, min(count, len(found))):
+        records = read_lists(name, lists, data)
+        for record in rng.sample(records, min(count, len(records))):
             yield name, record
 
 
-def parted(record: Mapping[str, Any], near: int, far: int, rng: random.Random) -> tuple[list[Fields], list[Fields]]:
-    """The right memories of a list, and of the wrong ones those nearest by words and some others."""
+def narrow_lists(path: Path, rng: random.Random, negatives: int = 12) -> list[TrainingList]:
+    """Keep some negatives of long lists: half of them the most similar to the query, half at random."""
+    narrowed = []
+    for record in read_records(path):
+        positives, kept = split_candidates(record, negatives // 2, negatives - negatives // 2, rng)
+        if positives and kept:
+            narrowed.append(TrainingList(record["query"], positives, kept))
+    return narrowed
+
+
+def split_candidates(
+    record: Mapping[str, Any], similar: int, others: int, rng: random.Random
+) -> tuple[list[Fields], list[Fields]]:
+    """Return the positives of a list, and the negatives most similar to the query plus some others."""
     fields = [{key: value for key, value in each.items() if key != "label"} for each in record["candidates"]]
     labels = [each["label"] for each in record["candidates"]]
-    shared = bm25(record["query"], [each["text"] for each in fields])
-    others = sorted((i for i, label in enumerate(labels) if label <= 0), key=lambda i: -shared[i])
-    right = [each for each, label in zip(fields, labels, strict=True) if label > 0]
-    return right, [fields[i] for i in first_and_some(others, near, far, rng)]
+    scores = bm25(record["query"], [each["text"] for each in fields])
+    negatives = sorted((i for i, label in enumerate(labels) if label <= 0), key=lambda i: -scores[i])
+    positives = [each for each, label in zip(fields, labels, strict=True) if label > 0]
+    return positives, [fields[i] for i in head_and_sample(negatives, similar, others, rng)]
 
 
-def near_and_some(query: str, texts: Sequence[str], near: int, others: int, rng: random.Random) -> list[int]:
-    """Positions of the texts that share the most words with the query, and of some of the rest at random."""
+def similar_and_others(query: str, texts: Sequence[str], similar: int, others: int, rng: random.Random) -> list[int]:
+    """Return the positions of the texts most similar to the query by BM25, and of some others at random."""
     order = [int(i) for i in (-bm25(query, texts)).argsort(kind="stable")]
-    return first_and_some(order, near, others, rng)
+    return head_and_sample(order, similar, others, rng)
 
 
-def first_and_some(order: Sequence[int], first: int, others: int, rng: random.Random) -> list[int]:
-    """The first of an order, and some of the rest at random."""
-    rest = order[first:]
-    return [*order[:first], *rng.sample(rest, min(others, len(rest)))]
+def head_and_sample(order: Sequence[int], head: int, others: int, rng: random.Random) -> list[int]:
+    """Return the first items of a sequence and a random sample of the rest."""
+    rest = order[head:]
+    return [*order[:head], *rng.sample(rest, min(others, len(rest)))]
 
 
-class Pool:
+class TextPool:
     """Texts to search by BM25."""
 
     def __init__(self, texts: Sequence[str]) -> None:
@@ -83,34 +98,36 @@ class Pool:
         self._index = bm25s.BM25()
         self._index.index(bm25s.tokenize(list(texts), stopwords="en", show_progress=False), show_progress=False)
 
-    def top(self, queries: Sequence[str], count: int) -> list[list[int]]:
-        """For each query the positions of the best texts, best first."""
+    def search(self, queries: Sequence[str], count: int) -> list[list[int]]:
+        """Return the positions of the best texts for each query, best first."""
         if not queries:
             return []
         tokens = bm25s.tokenize(list(queries), stopwords="en", show_progress=False)
-        found, _ = self._index.retrieve(tokens, k=min(count, len(self.texts)), show_progress=False)
-        return [[int(position) for position in row] for row in found]
+        positions, _ = self._index.retrieve(tokens, k=min(count, len(self.texts)), show_progress=False)
+        return [[int(position) for position in row] for row in positions]
 
-    def hard(self, query: str, banned: Collection[str], count: int, among: int, rng: random.Random) -> list[str]:
-        """Some of the best texts for the query that are not banned."""
-        best = [self.texts[i] for i in self.top([query], among + len(banned))[0]]
-        kept = [text for text in best if text not in banned][:among]
+    def sample_negatives(
+        self, query: str, excluded: Collection[str], count: int, depth: int, rng: random.Random
+    ) -> list[str]:
+        """Return a sample of the best `depth` texts for the query that are not excluded."""
+        best = [self.texts[i] for i in self.search([query], depth + len(excluded))[0]]
+        kept = [text for text in best if text not in excluded][:depth]
         rng.shuffle(kept)
         return kept[:count]
 
 
-def number(text: str) -> int:
-    """A large number that depends on the text alone, for splits."""
+def stable_hash(text: str) -> int:
+    """Return a large number that depends on the text alone, for splits."""
     return int(hashlib.md5(text.encode(), usedforsecurity=False).hexdigest(), 16)
 
 
-def some_words(words: Sequence[str], low: int, high: int, rng: random.Random) -> list[str]:
-    """A run of words."""
-    length = min(len(words), rng.randint(low, high))
+def random_span(words: Sequence[str], shortest: int, longest: int, rng: random.Random) -> list[str]:
+    """Return some consecutive words."""
+    length = min(len(words), rng.randint(shortest, longest))
     start = rng.randint(0, max(0, len(words) - length))
     return list(words[start : start + length])
 
 
-def thinned(words: Sequence[str], share: float, rng: random.Random) -> list[str]:
-    """The words with a share of them left out, never all."""
+def drop_words(words: Sequence[str], share: float, rng: random.Random) -> list[str]:
+    """Return the words with a random share left out, but never none."""
     return [word for word in words if rng.random() > share] or list(words)

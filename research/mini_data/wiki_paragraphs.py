@@ -1,8 +1,7 @@
-"""Lists from 2WikiMultiHopQA's training questions and paragraphs.
+"""Lists from the training questions and paragraphs of 2WikiMultiHopQA.
 
-Paragraphs that a dev question shows are left out of the pool: of `bridge`, `ict`, `title`, what was asked, and what is
-drawn from the whole pool. `wiki` has the training questions with their own paragraphs, some of which dev questions show
-too.
+Paragraphs of dev questions are excluded from everything but `wiki`, which has the training questions with their own
+paragraphs, some of which belong to dev questions too.
 """
 
 from __future__ import annotations
@@ -12,12 +11,13 @@ import json
 import random
 import re
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import agent_questions as asked
-from lists import MadeList, Pool, number, some_words, thinned
+import agent_questions
+from lists import TextPool, TrainingList, drop_words, random_span, stable_hash
 
 DEV_QUESTIONS = 500
 _OPENINGS = [
@@ -34,7 +34,7 @@ _OPENINGS = [
     "",
 ]
 _NAME = re.compile(r"[A-Z][\w.'’-]+(?: (?:of|the|de|von|van|and|di|la|le|al|bin|[A-Z][\w.'’-]+))+")
-_SOMEONE = ["the person", "someone", "which one", "the one", "a", "this"]
+_PLACEHOLDERS = ["the person", "someone", "which one", "the one", "a", "this"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,116 +48,121 @@ class Paragraph:
 
     @property
     def name(self) -> str:
-        """The title without what tells namesakes apart: `Titan (moon)` → `Titan`."""
+        """The title without the disambiguation: `Titan (moon)` → `Titan`."""
         return re.sub(r"\s*\(.*?\)$", "", self.title)
 
 
-def make(path: Path, rng: random.Random) -> dict[str, list[MadeList]]:
+def make(path: Path, rng: random.Random) -> dict[str, list[TrainingList]]:
     with gzip.open(path, "rt", encoding="utf-8") as stream:
-        rows = sorted(json.load(stream), key=lambda row: number(row["_id"]))
+        rows = sorted(json.load(stream), key=lambda row: stable_hash(row["_id"]))
     dev, train = rows[:DEV_QUESTIONS], rows[DEV_QUESTIONS:]
-    shown_in_dev = {_letters(" ".join(sentences)) for row in dev for _, sentences in row["context"]}
-    found = {
+    in_dev = {_letters(" ".join(sentences)) for row in dev for _, sentences in row["context"]}
+    by_text = {
         " ".join(sentences): Paragraph(title, tuple(sentences)) for row in train for title, sentences in row["context"]
     }
-    paragraphs = [own for text, own in found.items() if _letters(text) not in shown_in_dev and len(text) > 40]
-    pool = Pool([f"{own.title} {own.text}" for own in paragraphs])
+    paragraphs = [paragraph for text, paragraph in by_text.items() if _letters(text) not in in_dev and len(text) > 40]
+    pool = TextPool([f"{p.title} {p.text}" for p in paragraphs])
     rng.shuffle(train)
     return {
-        "wiki": _questions(train[:7000], paragraphs, pool, rng),
-        "bridge": _bridges(paragraphs, pool, rng),
-        "ict": _sentences(paragraphs, pool, rng),
-        "title": _titles(paragraphs, pool, rng),
-        **asked.of_paragraphs([(own.title, own.text) for own in paragraphs], rng),
+        "wiki": _question_lists(train[:7000], paragraphs, pool, rng),
+        "bridge": _bridge_lists(paragraphs, pool, rng),
+        "ict": _sentence_lists(paragraphs, pool, rng),
+        "title": _title_lists(paragraphs, pool, rng),
+        **agent_questions.make_paragraph_lists([(p.title, p.text) for p in paragraphs], rng),
     }
 
 
 def _letters(text: str) -> str:
-    """A text without what its writings differ in: the data has `Blois (1345-1404)` and `Blois( 1345- 1404)`."""
+    """Only letters and digits: the data has both `Blois (1345-1404)` and `Blois( 1345- 1404)`."""
     return re.sub(r"\W+", "", text.lower())
 
 
-def _shown(own: Paragraph, rng: random.Random) -> str:
+def _write(paragraph: Paragraph, rng: random.Random) -> str:
     """A paragraph with its title, mostly as `Title: text`."""
     draw = rng.random()
     if draw < 0.92:
-        return own.title + (": " if draw < 0.72 else ". " if draw < 0.84 else " ") + own.text
-    return own.text
+        return paragraph.title + (": " if draw < 0.72 else ". " if draw < 0.84 else " ") + paragraph.text
+    return paragraph.text
 
 
-def _questions(
-    rows: list[dict[str, Any]], paragraphs: list[Paragraph], pool: Pool, rng: random.Random
-) -> list[MadeList]:
-    """The dataset's own questions: two gold paragraphs, four of its distractors, one of the whole pool."""
+def _question_lists(
+    rows: list[dict[str, Any]], paragraphs: list[Paragraph], pool: TextPool, rng: random.Random
+) -> list[TrainingList]:
+    """The questions of the data set: two gold paragraphs, four of their distractors, one of the whole pool."""
     made = []
-    for row, top in zip(rows, pool.top([row["question"] for row in rows], 12), strict=True):
+    for row, top in zip(rows, pool.search([row["question"] for row in rows], 12), strict=True):
         gold = {title for title, _ in row["supporting_facts"]}
         context = [Paragraph(title, tuple(sentences)) for title, sentences in row["context"]]
-        right, wrong = [p for p in context if p.title in gold], [p for p in context if p.title not in gold]
-        known = {p.text for p in wrong}
-        more = [paragraphs[i] for i in top if paragraphs[i].title not in gold and paragraphs[i].text not in known]
-        rng.shuffle(right)
-        rng.shuffle(wrong)
+        positives = [p for p in context if p.title in gold]
+        negatives = [p for p in context if p.title not in gold]
+        texts = {p.text for p in negatives}
+        others = [paragraphs[i] for i in top if paragraphs[i].title not in gold and paragraphs[i].text not in texts]
+        rng.shuffle(positives)
+        rng.shuffle(negatives)
         made.append(
-            MadeList(
+            TrainingList(
                 row["question"],
-                [_shown(p, rng) for p in right[:2]],
-                [_shown(p, rng) for p in [*wrong[:4], *more[:1]]],
+                [_write(p, rng) for p in positives[:2]],
+                [_write(p, rng) for p in [*negatives[:4], *others[:1]]],
             )
         )
-    return [one for one in made if one.right and one.wrong]
+    return [each for each in made if each.positives and each.negatives]
 
 
-def _bridges(paragraphs: list[Paragraph], pool: Pool, rng: random.Random, most: int = 7000) -> list[MadeList]:
-    """Two-hop pseudo-questions: words of a paragraph that names another, its name masked, and words of the other."""
+def _bridge_lists(
+    paragraphs: list[Paragraph], pool: TextPool, rng: random.Random, limit: int = 7000
+) -> list[TrainingList]:
+    """Two-hop pseudo-questions: words of a paragraph that mentions another, with its name masked, and of the other."""
     links = _links(paragraphs, rng)
     rng.shuffle(links)
-    seen: dict[str, int] = defaultdict(int)
-    asked: list[tuple[str, Paragraph, Paragraph]] = []
+    uses: dict[str, int] = defaultdict(int)
+    questions: list[tuple[str, Paragraph, Paragraph]] = []
     for first, sentence, name, second in links:
-        if seen[first.title] >= 1 or seen[second.title] >= 2:
+        if uses[first.title] >= 1 or uses[second.title] >= 2:
             continue
-        seen[first.title] += 1
-        seen[second.title] += 1
-        asked.append((_bridge_question(first, sentence, name, second, rng), first, second))
-        if len(asked) == most:
+        uses[first.title] += 1
+        uses[second.title] += 1
+        questions.append((_bridge_question(first, sentence, name, second, rng), first, second))
+        if len(questions) == limit:
             break
+    results = pool.search([query for query, _, _ in questions], 15)
     made = []
-    for (query, first, second), top in zip(asked, pool.top([query for query, _, _ in asked], 15), strict=True):
-        wrong = [paragraphs[i] for i in top if paragraphs[i].title not in (first.title, second.title)][:9]
-        rng.shuffle(wrong)
-        made.append(MadeList(query, [_shown(p, rng) for p in (first, second)], [_shown(p, rng) for p in wrong[:4]]))
+    for (query, first, second), top in zip(questions, results, strict=True):
+        negatives = [paragraphs[i] for i in top if paragraphs[i].title not in (first.title, second.title)][:9]
+        rng.shuffle(negatives)
+        positives = [_write(p, rng) for p in (first, second)]
+        made.append(TrainingList(query, positives, [_write(p, rng) for p in negatives[:4]]))
     return made
 
 
 def _links(paragraphs: list[Paragraph], rng: random.Random) -> list[tuple[Paragraph, str, str, Paragraph]]:
-    """Paragraph, sentence, name in it, and the paragraph of that name."""
+    """Paragraph, sentence, name in it, and the paragraph about that name."""
     by_name: dict[str, list[Paragraph]] = defaultdict(list)
-    for own in paragraphs:
-        if " " in own.name and len(own.text.split()) > 12:
-            by_name[own.name.lower()].append(own)
+    for paragraph in paragraphs:
+        if " " in paragraph.name and len(paragraph.text.split()) > 12:
+            by_name[paragraph.name.lower()].append(paragraph)
     return [
-        (own, sentence, name, rng.choice(by_name[name.lower()]))
-        for own in paragraphs
-        for sentence in own.sentences
+        (paragraph, sentence, name, rng.choice(by_name[name.lower()]))
+        for paragraph in paragraphs
+        for sentence in paragraph.sentences
         for name in _NAME.findall(sentence)
-        if name.lower() in by_name and own.name.lower() != name.lower()
+        if name.lower() in by_name and paragraph.name.lower() != name.lower()
     ]
 
 
 def _bridge_question(first: Paragraph, sentence: str, name: str, second: Paragraph, rng: random.Random) -> str:
-    masked = sentence.replace(name, rng.choice(_SOMEONE))
+    masked = sentence.replace(name, rng.choice(_PLACEHOLDERS))
     keeps_name = rng.random() < 0.5
-    one = " ".join(
-        thinned(some_words((masked if keeps_name else masked.replace(first.name, "")).split(), 6, 14, rng), 0.15, rng)
-    )
-    if keeps_name and first.name not in one:
-        one = f"{first.name} {one}"
-    told = rng.choice(second.sentences)
+    words = (masked if keeps_name else masked.replace(first.name, "")).split()
+    about_first = " ".join(drop_words(random_span(words, 6, 14, rng), 0.15, rng))
+    if keeps_name and first.name not in about_first:
+        about_first = f"{first.name} {about_first}"
+    description = rng.choice(second.sentences)
     for word in [second.name, *second.name.split()]:
-        told = told.replace(word, "")
-    two = " ".join(thinned(some_words(re.sub(r"\(.*?\)", "", told).split(), 3, 9, rng), 0.15, rng))
-    parts = [one, two]
+        description = description.replace(word, "")
+    words = re.sub(r"\(.*?\)", "", description).split()
+    about_second = " ".join(drop_words(random_span(words, 3, 9, rng), 0.15, rng))
+    parts = [about_first, about_second]
     rng.shuffle(parts)
     joined = (
         f"{rng.choice(_OPENINGS)} {parts[0]} {rng.choice(['that', 'who', 'and', 'of the', 'which', ''])} {parts[1]}"
@@ -165,39 +170,46 @@ def _bridge_question(first: Paragraph, sentence: str, name: str, second: Paragra
     return " ".join(joined.split()).rstrip(".,; ") + rng.choice(["?", "?", ""])
 
 
-def _sentences(paragraphs: list[Paragraph], pool: Pool, rng: random.Random, most: int = 4000) -> list[MadeList]:
-    """A shortened sentence, often without the title's name → its paragraph."""
-    fit = [own for own in paragraphs if len(own.sentences) >= 2 and len(own.text.split()) > 25]
-    rng.shuffle(fit)
-    asked = []
-    for own in fit[:most]:
-        sentence = rng.choice(own.sentences[1:] if rng.random() < 0.6 else own.sentences)
+def _sentence_lists(
+    paragraphs: list[Paragraph], pool: TextPool, rng: random.Random, limit: int = 4000
+) -> list[TrainingList]:
+    """Inverse cloze task: a shortened sentence, often without the name of the title, with its paragraph."""
+    usable = [p for p in paragraphs if len(p.sentences) >= 2 and len(p.text.split()) > 25]
+    rng.shuffle(usable)
+    questions = []
+    for paragraph in usable[:limit]:
+        sentence = rng.choice(paragraph.sentences[1:] if rng.random() < 0.6 else paragraph.sentences)
         if rng.random() < 0.4:
-            sentence = sentence.replace(own.name, rng.choice(["who", "which", "it", ""]))
-        words = thinned(some_words(sentence.split(), 5, 14, rng), 0.25, rng)
-        asked.append((" ".join([rng.choice(_OPENINGS), *words]).strip().rstrip(".,;") + rng.choice(["?", ""]), own))
-    return [_found(query, own, top, paragraphs, rng) for (query, own), top in _searched(asked, pool)]
-
-
-def _titles(paragraphs: list[Paragraph], pool: Pool, rng: random.Random, most: int = 1500) -> list[MadeList]:
-    """A title → its paragraph, which does not show it."""
-    fit = [own for own in paragraphs if 15 < len(own.text.split()) < 120]
-    rng.shuffle(fit)
-    forms = ["{}", "Who or what is {}?", "tell me about {}", "{}?"]
-    asked = [(rng.choice(forms).format(own.title), own) for own in fit[:most]]
+            sentence = sentence.replace(paragraph.name, rng.choice(["who", "which", "it", ""]))
+        words = drop_words(random_span(sentence.split(), 5, 14, rng), 0.25, rng)
+        query = " ".join([rng.choice(_OPENINGS), *words]).strip().rstrip(".,;") + rng.choice(["?", ""])
+        questions.append((query, paragraph))
     made = []
-    for (query, own), top in _searched(asked, pool):
-        wrong = [paragraphs[i].text for i in top if paragraphs[i].title != own.title]
-        rng.shuffle(wrong)
-        made.append(MadeList(query, [own.text], wrong[:4]))
+    for (query, paragraph), top in _with_results(questions, pool):
+        negatives = [paragraphs[i] for i in top if paragraphs[i].title != paragraph.title][:9]
+        rng.shuffle(negatives)
+        made.append(TrainingList(query, [_write(paragraph, rng)], [_write(p, rng) for p in negatives[:4]]))
     return made
 
 
-def _searched(asked: list[tuple[str, Paragraph]], pool: Pool) -> Any:
-    return zip(asked, pool.top([query for query, _ in asked], 15), strict=True)
+def _title_lists(
+    paragraphs: list[Paragraph], pool: TextPool, rng: random.Random, limit: int = 1500
+) -> list[TrainingList]:
+    """A title with its paragraph, written without the title."""
+    usable = [p for p in paragraphs if 15 < len(p.text.split()) < 120]
+    rng.shuffle(usable)
+    forms = ["{}", "Who or what is {}?", "tell me about {}", "{}?"]
+    questions = [(rng.choice(forms).format(p.title), p) for p in usable[:limit]]
+    made = []
+    for (query, paragraph), top in _with_results(questions, pool):
+        negatives = [paragraphs[i].text for i in top if paragraphs[i].title != paragraph.title]
+        rng.shuffle(negatives)
+        made.append(TrainingList(query, [paragraph.text], negatives[:4]))
+    return made
 
 
-def _found(query: str, own: Paragraph, top: list[int], paragraphs: list[Paragraph], rng: random.Random) -> MadeList:
-    wrong = [paragraphs[i] for i in top if paragraphs[i].title != own.title][:9]
-    rng.shuffle(wrong)
-    return MadeList(query, [_shown(own, rng)], [_shown(p, rng) for p in wrong[:4]])
+def _with_results(
+    questions: list[tuple[str, Paragraph]], pool: TextPool
+) -> Iterator[tuple[tuple[str, Paragraph], list[int]]]:
+    """Yield each question with the positions of the best texts for it."""
+    return zip(questions, pool.search([query for query, _ in questions], 15), strict=True)

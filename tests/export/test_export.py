@@ -175,6 +175,7 @@ def test_the_command_prints_the_parity_table(trained, dev_file, tmp_path, capsys
     assert capsys.readouterr().err.startswith("error: output: ")
 
 
+@pytest.mark.slow
 def test_a_graph_that_differs_from_the_model_does_not_replace_an_earlier_export(trained, tmp_path, monkeypatch):
     from mnemorank.export import layers
 
@@ -250,6 +251,7 @@ def test_examples_without_any_text_are_rejected(trained, tmp_path, capsys, optio
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["none", "int8", "int4"])
 def test_a_decoder_without_a_padding_token_scores_in_batches(tmp_path, kind):
     """As LycheeMem's: a Qwen3 language model with an adapter and a new head."""

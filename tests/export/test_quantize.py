@@ -109,6 +109,7 @@ def test_trained_int4_codes_are_written_unchanged(trained, tmp_path):
     assert result.parity.rank_correlation > 0.98
 
 
+@pytest.mark.slow
 def test_trained_codes_are_written_unchanged_for_traced_graphs(tmp_path, monkeypatch):
     """The tracer transposes and renames weights, but products still have the names of their layers."""
     _, codes = write_qat(write_causal(tmp_path / "qwen3"), tmp_path / "qat", 4, heads=("score",))
@@ -179,6 +180,7 @@ def test_static_ranges_do_not_depend_on_the_batch(graph, tmp_path):
     assert np.abs(expected - got).max() < 0.2
 
 
+@pytest.mark.slow
 def test_bundled_calibration_texts_are_short_and_long_training_texts():
     memories = [memory.text for example in calibration_examples() for memory in example.memories]
     assert len(memories) > 200

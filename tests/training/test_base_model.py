@@ -67,6 +67,7 @@ def check_with_peft(output, base_folder, dev_lists):
         np.testing.assert_allclose(scores, expected, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_a_saved_adapter_gives_the_same_scores(lychee, tmp_path, tiny_bert, dev_lists):
     result = train(parse_recipe(lychee), tmp_path / "out")
     config = json.loads((tmp_path / "out" / "adapter_config.json").read_text())
@@ -93,6 +94,7 @@ def test_a_decoder_without_a_padding_token_can_be_a_base(lychee, tmp_path, tiny_
     check_with_peft(tmp_path / "out", tiny_causal, dev_lists)
 
 
+@pytest.mark.slow
 def test_a_merged_adapter_gives_the_same_scores(lychee, tmp_path, dev_lists):
     lychee["train"]["epochs"] = 1
     train(parse_recipe(lychee), tmp_path / "adapter")
@@ -133,6 +135,7 @@ def test_the_score_is_the_difference_of_the_logits_of_yes_and_no(tiny_causal):
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("merge", [True, False])
 def test_a_language_model_learns_to_answer(tables, tmp_path, tiny_causal, dev_lists, merge):
     tables["model"] |= {"base": str(tiny_causal), "kind": "yes-no", "template": "yes-no", "max_length": 384}

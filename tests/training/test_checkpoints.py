@@ -58,6 +58,7 @@ def leaking(tables, tmp_path, train_lists, dev_lists):
     return tables
 
 
+@pytest.mark.slow
 def test_dev_queries_in_the_training_data_are_counted_once_and_reported(leaking, tmp_path):
     leaking["loss"] = [{"name": "softmax"}]
     equal = {"query": "who", "candidates": [{"text": "she", "label": 1}, {"text": "he", "label": 1}]}

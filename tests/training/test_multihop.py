@@ -80,6 +80,7 @@ def multihop(tmp_path_factory, tiny_bert):
     return result, folder / "dev.jsonl"
 
 
+@pytest.mark.slow
 def test_the_model_reads_the_text_and_not_only_the_features(multihop, monkeypatch):
     """The ranking holds when all texts get the same features."""
     result, dev = multihop
@@ -94,6 +95,7 @@ def test_the_model_reads_the_text_and_not_only_the_features(multihop, monkeypatc
     assert np.mean(tops) > 0.9
 
 
+@pytest.mark.slow
 def test_the_new_tokens_are_trained(multihop, tiny_bert):
     result, _ = multihop
     tokenizer = AutoTokenizer.from_pretrained(result.output)
@@ -106,6 +108,7 @@ def test_the_new_tokens_are_trained(multihop, tiny_bert):
     assert not torch.allclose(after[tokenizer.convert_tokens_to_ids("[CAUSAL]")], start, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_the_snippet_of_multi_hop_rag_reranker_gives_the_same_scores(multihop):
     result, _ = multihop
     model = AutoModelForSequenceClassification.from_pretrained(result.output).eval()

@@ -63,6 +63,7 @@ def checkpoints(output):
     return sorted(output.glob("checkpoints/*/checkpoint-*"))
 
 
+@pytest.mark.slow
 def test_a_run_killed_several_times_ends_with_the_same_weights(long_tables, tmp_path, uninterrupted):
     output = tmp_path / "interrupted"
     processes = multiprocessing.get_context("forkserver")
