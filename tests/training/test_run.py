@@ -170,7 +170,7 @@ def test_training_in_bfloat16_gives_a_similar_result(tables, tmp_path):
     assert after == pytest.approx(before, abs=0.05)
     with pytest.raises(InputError) as caught:
         parse_recipe({**tables, "precision": "fp8"})
-    assert caught.value.field == "recipe: precision"
+    assert caught.value.field == "precision"
 
 
 @pytest.mark.parametrize("base", ["tiny_bert", "tiny_causal"])
@@ -420,4 +420,4 @@ def test_pipeline_settings_are_copied_into_the_manifest(tables, tmp_path):
 def test_pipeline_weights_are_validated(tables, weight, code):
     with pytest.raises(InputError) as caught:
         parse_recipe({**tables, "pipeline": {"weights": weight}})
-    assert (caught.value.field, caught.value.code) == (f"recipe: pipeline.weights.{next(iter(weight))}", code)
+    assert (caught.value.field, caught.value.code) == (f"pipeline.weights.{next(iter(weight))}", code)
