@@ -1,4 +1,4 @@
-"""Tiny models of the real architecture, built on the fly; nothing is downloaded."""
+"""Tiny models, built on the fly; nothing is downloaded."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WORDS = (
 
 
 def build_tokenizer() -> Tokenizer:
-    """A small WordPiece tokenizer with BERT's layout; unknown words fall apart into letters."""
+    """Return a small WordPiece tokenizer with BERT's layout; unknown words are split into letters."""
     letters = list("abcdefghijklmnopqrstuvwxyz0123456789.,:;!?()[]|-'\"/")
     pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *dict.fromkeys([*WORDS, *letters]), *(f"##{c}" for c in letters)]
     vocabulary = {piece: number for number, piece in enumerate(dict.fromkeys(pieces))}
@@ -37,7 +37,7 @@ def build_tokenizer() -> Tokenizer:
 
 
 def write_overlap_model(folder: Path, max_length: int = 64) -> Path:
-    """A real ONNX cross-encoder small enough to reason about: it counts the passage's tokens that the query has too.
+    """Save a small ONNX cross-encoder that counts the tokens of the passage that are also in the query.
 
     logits = Σ over passage tokens of [token occurs in the query] − 1, from the three inputs of every BERT export.
     """
@@ -95,5 +95,5 @@ def tiny_tokenizer() -> Tokenizer:
 
 @pytest.fixture(scope="session")
 def tiny_onnx(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folder of a tiny ONNX cross-encoder without a manifest, 64 tokens long."""
+    """The folder of a tiny ONNX cross-encoder without a manifest, with an input of 64 tokens."""
     return write_overlap_model(tmp_path_factory.mktemp("models") / "overlap")

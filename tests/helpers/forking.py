@@ -1,4 +1,4 @@
-"""A call in a forked child of this process."""
+"""Run a function in a forked child process."""
 
 import json
 import os
@@ -6,17 +6,17 @@ import signal
 
 
 def forked(call):
-    """What the call gives in a child, as JSON values; None where it fails or does not end within half a minute."""
-    reading, writing = os.pipe()
+    """Return the result of the call in a child, as JSON values; None if it fails or takes more than 30 seconds."""
+    read_end, write_end = os.pipe()
     child = os.fork()
-    if not child:  # nothing of the parent's test run may go on in here
+    if not child:  # the child must not continue the test run
         try:
             signal.alarm(30)
-            os.write(writing, json.dumps(call()).encode())
+            os.write(write_end, json.dumps(call()).encode())
         finally:
             os._exit(0)
-    os.close(writing)
-    with os.fdopen(reading) as answer:
-        found = answer.read()
+    os.close(write_end)
+    with os.fdopen(read_end) as stream:
+        result = stream.read()
     os.waitpid(child, 0)
-    return json.loads(found or "null")
+    return json.loads(result or "null")

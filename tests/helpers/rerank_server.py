@@ -1,4 +1,4 @@
-"""A real HTTP server that speaks the rerank dialects and misbehaves on demand."""
+"""A real HTTP server for all rerank dialects that fails on demand."""
 
 from __future__ import annotations
 
@@ -16,16 +16,17 @@ from mnemorank.text.words import words
 
 
 def overlap(query: str, text: str) -> float:
-    """The share of the query's words that the text has: the score that the server gives."""
-    asked = set(words(query))
-    return round(len(asked & set(words(text))) / (len(asked) + 1), 4)
+    """Return the share of the query's words that the text contains, which is the server's score."""
+    query_words = set(words(query))
+    return round(len(query_words & set(words(text))) / (len(query_words) + 1), 4)
 
 
 @dataclass
 class Script:
-    """What the server does to the coming requests, in order; afterwards it answers well.
+    """How the server responds.
 
-    :param always: done to every request once `plan` is used up.
+    :param plan: the behavior for the next requests, in order.
+    :param always: the behavior after that.
     """
 
     plan: list[str] = field(default_factory=list)
@@ -45,8 +46,8 @@ class Script:
             return self.plan.pop(0) if self.plan else self.always
 
 
-def answer_of(path: str, body: dict[str, Any]) -> tuple[Any, list[dict[str, Any]]]:
-    """The whole answer and the list of scores inside it, by the dialect's path and fields."""
+def response_for(path: str, body: dict[str, Any]) -> tuple[Any, list[dict[str, Any]]]:
+    """Return the response body and the list of scores in it, by the path and fields of the dialect."""
     texts = body.get("texts") or body.get("documents") or body.get("text_2") or []
     query = body.get("query") or body.get("text_1") or ""
     scored = sorted(((overlap(query, text), index) for index, text in enumerate(texts)), reverse=True)
@@ -84,34 +85,34 @@ class Handler(BaseHTTPRequestHandler):
                 script.requests.append({"path": self.path, "headers": dict(self.headers), "body": body})
             if script.delay:
                 time.sleep(script.delay)
-            self.behave(script.next(), body)
+            self.respond(script.next(), body)
         finally:
             with script.lock:
                 script.at_once -= 1
 
-    def behave(self, what: str, body: dict[str, Any]) -> None:
+    def respond(self, behavior: str, body: dict[str, Any]) -> None:
         script = self.script
-        answer, entries = answer_of(self.path, body)
+        response, entries = response_for(self.path, body)
         if script.key is not None and self.headers.get("Authorization") != f"Bearer {script.key}":
             return self.send(401, {"message": f"invalid api token: {self.headers.get('Authorization')}"})
-        if what.isdigit():
-            return self.send(int(what), {"error": {"message": "try again later"}})
-        if what.startswith("429:"):
-            return self.send(429, {"detail": "slow down"}, {"Retry-After": what.partition(":")[2]})
-        if what == "stall":
+        if behavior.isdigit():
+            return self.send(int(behavior), {"error": {"message": "try again later"}})
+        if behavior.startswith("429:"):
+            return self.send(429, {"detail": "slow down"}, {"Retry-After": behavior.partition(":")[2]})
+        if behavior == "stall":
             script.released.wait(script.stall_seconds)
             self.close_connection = True
             return None
-        if what == "cut":
+        if behavior == "cut":
             self.close_connection = True
             return self.connection.close()
-        if what == "trickle-head":
+        if behavior == "trickle-head":
             return self.send_head_slowly()
-        if what in ("cut-mid", "trickle"):
-            return self.send_slowly(json.dumps(answer).encode(), cut=what == "cut-mid")
-        if what == "malformed":
+        if behavior in ("cut-mid", "trickle"):
+            return self.send_slowly(json.dumps(response).encode(), cut=behavior == "cut-mid")
+        if behavior == "malformed":
             return self.send_bytes(200, b'{"results": [{"index"')
-        if what == "html":
+        if behavior == "html":
             return self.send_bytes(200, b"<html>gateway</html>")
         changed = {
             "ok": entries,
@@ -122,11 +123,11 @@ class Handler(BaseHTTPRequestHandler):
             "text": [{key: "high" if "score" in key else value for key, value in e.items()} for e in entries],
             "logits": [{key: 7.5 if "score" in key else value for key, value in e.items()} for e in entries],
             "nameless": [{"index": entry["index"]} for entry in entries],
-        }[what]
-        if isinstance(answer, list):
+        }[behavior]
+        if isinstance(response, list):
             return self.send(200, changed)
-        name = "data" if "data" in answer else "results"
-        return self.send(200, {**answer, name: changed})
+        name = "data" if "data" in response else "results"
+        return self.send(200, {**response, name: changed})
 
     def send(self, status: int, body: Any, headers: dict[str, str] | None = None) -> None:
         self.send_bytes(status, json.dumps(body).encode(), headers)
@@ -158,10 +159,10 @@ class Handler(BaseHTTPRequestHandler):
         self.close_connection = True
 
     def log_message(self, format: str, *arguments: Any) -> None:
-        """Quiet."""
+        """Log nothing."""
 
     def handle(self) -> None:
-        with suppress(ConnectionError, ValueError, OSError):  # the client went, or we closed the connection ourselves
+        with suppress(ConnectionError, ValueError, OSError):  # either side closed the connection
             super().handle()
 
 
@@ -172,7 +173,7 @@ class Server:
     server: ThreadingHTTPServer
 
     def kill(self) -> None:
-        """Gone as a killed process is: connections are cut, and the port refuses new ones."""
+        """Stop like a killed process: connections are cut, and the port refuses new ones."""
         self.script.released.set()
         self.server.shutdown()
         self.server.server_close()
@@ -184,6 +185,10 @@ class Server:
 
 @contextmanager
 def serving(**script: Any) -> Iterator[Server]:
+    """Run a server.
+
+    :param script: the fields of `Script`.
+    """
     plan = Script(**script)
     handler = type("ScriptedHandler", (Handler,), {"script": plan})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)

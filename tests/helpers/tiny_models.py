@@ -1,4 +1,4 @@
-"""Tiny models of the real architectures with tokenizers trained on the spot, written to disk as the hub has them."""
+"""Tiny models of real architectures with freshly trained tokenizers, saved in the layout of the Hub."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _save(tokenizer: Tokenizer, folder: Path, **special: Any) -> PreTrainedToken
 
 
 def _write(network: Any, folder: Path, seed: int = 7) -> Path:
-    """Weights wide enough apart that scores differ by far more than the tests' tolerance."""
+    """Save the network with large random weights, so that scores differ by more than the tolerance of the tests."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, parameter in network.named_parameters():
@@ -94,7 +94,7 @@ def _unigram(special: list[str], unknown: str) -> Tokenizer:
 
 
 def deberta(folder: Path) -> Path:
-    """R4's: DeBERTa-v3 with the feature tokens added to the tokenizer."""
+    """Save a DeBERTa-v3 with the feature tokens of multi-hop-rag-reranker in its tokenizer."""
     tokenizer = _unigram(["[PAD]", "[CLS]", "[SEP]", "[UNK]"], "[UNK]")
     tokenizer.post_processor = _template("[CLS] $A [SEP]", "[CLS] $A [SEP] $B:1 [SEP]:1", tokenizer, "[CLS]", "[SEP]")
     features = [
@@ -165,7 +165,7 @@ def _qwen_config(vocabulary: int, **more: Any) -> Qwen3Config:
 
 
 def qwen_causal(folder: Path, answers: bool = True) -> Path:
-    """:param answers: with tokens for yes and no."""
+    """:param answers: add tokens for yes and no."""
     tokenizer = _byte_level(QWEN_SPECIAL, CORPUS if answers else ["the cat"])
     saved = _save(tokenizer, folder, eos_token="<|im_end|>", pad_token="<|endoftext|>", model_max_length=512)
     return _write(Qwen3ForCausalLM(_qwen_config(len(saved), tie_word_embeddings=True)), folder)
@@ -194,7 +194,7 @@ def gemma_causal(folder: Path) -> Path:
 
 
 def adapter(folder: Path, base: Path, seed: int) -> Path:
-    """A LoRA adapter with a trained head, as peft writes it after training R1's model."""
+    """Save a LoRA adapter with a trained head, as LycheeMem's training does."""
     from peft import LoraConfig, TaskType, get_peft_model
 
     network = Qwen3ForSequenceClassification.from_pretrained(base, num_labels=1)
