@@ -19,9 +19,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from mnemorank.learning.events import RerankEvent, ShownMemory
+from mnemorank.learning.settings import PrivacySettings
 from mnemorank.learning.signals import Signal
 from mnemorank.learning.store.events import EventStore
-from mnemorank.learning.store.redaction import Policy
 from mnemorank.memory.memory import Memory
 
 TEXT = "Ruby moved from Zenith to Aurora Labs in March 2024 and leads the storage team there; she works from Leeds."
@@ -32,13 +32,14 @@ def write(store: EventStore, worker: int, until: float, latencies: list[float]) 
     while time.perf_counter() < until:
         memories = [Memory(f"{TEXT} ({worker}-{number}-{i})", id=f"m{i}") for i in range(10)]
         shown = tuple(
-            ShownMemory(i, memory, memory.id, relevance=0.5, raw_score=0.1) for i, memory in enumerate(memories)
+            ShownMemory(rank, memory, memory.id, relevance=0.5, raw_score=0.1)
+            for rank, memory in enumerate(memories, 1)
         )
         event = RerankEvent("Where does Ruby work now?", shown, "mini@1", user=f"user{number % 50}")
         started = time.perf_counter()
         store.record(event)
         if number % 5 == 0:
-            store.signal([Signal(event.id, "click", number % 10)])
+            store.add_signals([Signal(event.id, "click", number % 10 + 1)])
         latencies.append(time.perf_counter() - started)
         number += 1
 
@@ -70,7 +71,7 @@ def main() -> None:
     where.add_argument("--url", help="database URL (default: a new SQLite file)")
     where.add_argument("--postgres", action="store_true", help="start a temporary PostgreSQL server")
     arguments = parser.parse_args()
-    with database(arguments.url, arguments.postgres) as url, EventStore(url, Policy(texts=True)) as store:
+    with database(arguments.url, arguments.postgres) as url, EventStore(url, PrivacySettings(texts=True)) as store:
         before = store.counts()["events"]
         latencies: list[list[float]] = [[] for _ in range(arguments.threads)]
         started, cpu = time.perf_counter(), time.process_time()

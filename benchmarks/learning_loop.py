@@ -35,7 +35,7 @@ from mnemorank.data.bundled import bundled_dataset
 from mnemorank.data.examples import Candidate, Example, Triplet
 from mnemorank.data.formats import read_triplets
 from mnemorank.learning.measurement import measure_models
-from mnemorank.learning.versions import Registry
+from mnemorank.learning.versions import VersionStore
 from mnemorank.memory.memory import Memory
 
 FIRST_HAND = ("I saw it myself.", "She told me so in person.", "We agreed on it together.", "I was there.")
@@ -55,7 +55,7 @@ texts = true
 [training]
 threads = {threads}
 replay_weight = {replay_weight}
-changes = ["train.epochs={epochs}"]
+overrides = ["train.epochs={epochs}"]
 """
 
 
@@ -188,9 +188,9 @@ def main() -> None:
             "checks": {check["name"]: check["reason"] for check in decision["checks"]},
             "promoted": decision["promote"],
         }
-        registry = Registry(root / "registry")
-        first = load_artifact(registry.version("0001").path).manifest.version
-        names = {name: registry.version(name).path for name in ("0001", run["version"])}
+        versions = VersionStore(root / "versions")
+        first = load_artifact(versions.get("0001").path).manifest.version
+        names = {name: versions.get(name).path for name in ("0001", run["version"])}
         if decision["promote"]:
             learn(root, "promote", run["version"])
             result["swap_seconds"] = seconds_until_served(client, run["id"])

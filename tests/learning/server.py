@@ -1,10 +1,10 @@
-"""A real server with a learning loop, in a thread."""
+"""A real server in a thread."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -15,12 +15,15 @@ from mnemorank.server.runner import GracefulServer, listen, uvicorn_config
 
 
 @contextmanager
-def serving(**settings) -> Iterator[httpx.Client]:
-    """A client of a server that runs for the length of the block."""
-    stated = ServerSettings(**{"shutdown_timeout": 5.0, "threads": 1, **settings})
-    app = create_app(stated)
+def serving(**fields) -> Iterator[httpx.Client]:
+    """Run a server for the duration of the block; yield a client.
+
+    :param fields: settings of the server.
+    """
+    settings = ServerSettings(**{"shutdown_timeout": 5.0, "threads": 1, **fields})
+    app = create_app(settings)
     sockets = [listen("127.0.0.1", 0)]
-    server = GracefulServer(uvicorn_config(app, stated))
+    server = GracefulServer(uvicorn_config(app, settings))
     thread = threading.Thread(target=server.run, args=(sockets,), daemon=True)
     thread.start()
     end = time.monotonic() + 30
@@ -36,7 +39,15 @@ def serving(**settings) -> Iterator[httpx.Client]:
     assert not thread.is_alive(), "the server did not stop"
 
 
-def learning_folder(folder: Path, text: str = "") -> Path:
+def write_settings(folder: Path, text: str = "") -> Path:
+    """Write a `learning.toml` that stores texts by default; return the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "learning.toml").write_text(text or "[privacy]\ntexts = true\n")
     return folder
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "the condition was not met in time"
+        time.sleep(0.05)

@@ -1,13 +1,14 @@
-"""A small world to learn in: a tiny real cross-encoder, users with a hidden preference, and attackers.
+"""A simulation: a tiny real cross-encoder, and users with a preference that it does not know.
 
 A memory has a topic, a quality word and a style word. The base model knows that good quality is relevant. The users
-also want one of two styles, which the base knows nothing of. They read from the top and often stop early.
+also prefer one of two styles, which the base model knows nothing about. They read from the top and often stop early.
 """
 
 from __future__ import annotations
 
 import json
 import random
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,14 +21,14 @@ ASPECTS = [f"aspect{a}{b}" for a in "abcdefg" for b in "abcdefg"]
 GOOD, BAD = ["solid", "precise", "sound", "checked"], ["vague", "broken", "stale", "guessed"]
 LIKED, DISLIKED = ["brief", "terse", "short", "compact"], ["lengthy", "wordy", "rambling", "verbose"]
 FILLERS = ["red", "blue", "green", "north", "south", "east", "west", "paper"]
-LOOKED = (1.0, 0.75, 0.6, 0.5, 0.4, 0.35, 0.3, 0.25)
+EXAMINED = (1.0, 0.75, 0.6, 0.5, 0.4, 0.35, 0.3, 0.25)
 
 
-def memory(source: random.Random, query: str, good: bool, liked: bool, styled: bool = True) -> Memory:
-    words = [source.choice(GOOD if good else BAD), source.choice(FILLERS)]
-    if styled:
-        words.append(source.choice(LIKED if liked else DISLIKED))
-    source.shuffle(words)
+def make_memory(rng: random.Random, query: str, good: bool, liked: bool, has_style: bool = True) -> Memory:
+    words = [rng.choice(GOOD if good else BAD), rng.choice(FILLERS)]
+    if has_style:
+        words.append(rng.choice(LIKED if liked else DISLIKED))
+    rng.shuffle(words)
     return Memory(f"{query} {' '.join(words)}")
 
 
@@ -35,66 +36,77 @@ def is_good(text: str) -> bool:
     return any(word in GOOD for word in text.split())
 
 
-def is_wanted(text: str) -> bool:
-    """The users' hidden preference."""
+def is_bad(text: str) -> bool:
+    return not is_good(text)
+
+
+def is_preferred(text: str) -> bool:
+    """The hidden preference of the users."""
     return is_good(text) and any(word in LIKED for word in text.split())
 
 
-def pool(source: random.Random, query: str) -> list[Memory]:
-    """Eight memories: two as users want them, two of the same quality in the other style, four of poor quality."""
+def make_pool(rng: random.Random, query: str) -> list[Memory]:
+    """Eight memories: two that users prefer, two of good quality in the other style, four of bad quality."""
     kinds = [(True, True)] * 2 + [(True, False)] * 2 + [(False, True)] * 2 + [(False, False)] * 2
-    made = [memory(source, query, good, liked) for good, liked in kinds]
-    source.shuffle(made)
-    return made
+    memories = [make_memory(rng, query, good, liked) for good, liked in kinds]
+    rng.shuffle(memories)
+    return memories
 
 
-def queries(source: random.Random, count: int) -> list[str]:
-    return source.sample([f"{topic} {aspect}" for topic in TOPICS for aspect in ASPECTS], count)
+def sample_queries(rng: random.Random, count: int) -> list[str]:
+    return rng.sample([f"{topic} {aspect}" for topic in TOPICS for aspect in ASPECTS], count)
 
 
 def preference_examples(seed: int, count: int) -> list[Example]:
-    """Fresh queries with the users' true wishes, to see whether they are met."""
-    source = random.Random(seed)
-    made = []
-    for number, query in enumerate(queries(source, count)):
-        candidates = tuple(Candidate(one, float(is_wanted(one.text))) for one in pool(source, query))
-        made.append(Example(f"wish-{number}", query, candidates, group=query))
-    return made
+    """Examples with the true preference of the users as labels."""
+    rng = random.Random(seed)
+    examples = []
+    for number, query in enumerate(sample_queries(rng, count)):
+        pool = make_pool(rng, query)
+        candidates = tuple(Candidate(memory, float(is_preferred(memory.text))) for memory in pool)
+        examples.append(Example(f"wish-{number}", query, candidates, group=query))
+    return examples
 
 
 def general_examples(seed: int, count: int) -> list[Example]:
-    """What any model should know: quality, in memories without a style."""
-    source = random.Random(seed)
-    made = []
-    for number, query in enumerate(queries(source, count)):
-        right = [Candidate(memory(source, query, True, True, styled=False), 1.0) for _ in range(2)]
-        wrong = [Candidate(memory(source, query, False, True, styled=False), 0.0) for _ in range(4)]
-        made.append(Example(f"general-{number}", query, (*right, *wrong), group=query))
-    return made
+    """Examples that every model should solve: good and bad quality, without a style."""
+    rng = random.Random(seed)
+    examples = []
+    for number, query in enumerate(sample_queries(rng, count)):
+        positives = [Candidate(make_memory(rng, query, True, True, has_style=False), 1.0) for _ in range(2)]
+        negatives = [Candidate(make_memory(rng, query, False, True, has_style=False), 0.0) for _ in range(4)]
+        examples.append(Example(f"general-{number}", query, (*positives, *negatives), group=query))
+    return examples
 
 
 @dataclass
 class User:
-    """:param noise: how often they click whatever they look at."""
+    """A user who reads from the top and clicks what they prefer.
+
+    :param noise: probability of clicking any other memory that they examine.
+    """
 
     name: str
-    source: random.Random
+    rng: random.Random
     noise: float = 0.05
-    wants: object = field(default=is_wanted)
+    prefers: Callable[[str], bool] = field(default=is_preferred)
 
-    def clicks(self, shown: list[str]) -> list[int]:
-        """Positions clicked, of texts in the order shown."""
-        found = []
-        for position, text in enumerate(shown):
-            looks = self.source.random() < LOOKED[min(position, len(LOOKED) - 1)]
-            wants = self.wants(text) or self.source.random() < self.noise
-            if looks and wants:
-                found.append(position)
-        return found
+    def clicked_ranks(self, texts: list[str]) -> list[int]:
+        """Ranks that the user clicks, from 1.
+
+        :param texts: in the order shown.
+        """
+        clicked = []
+        for rank, text in enumerate(texts, 1):
+            examines = self.rng.random() < EXAMINED[min(rank, len(EXAMINED)) - 1]
+            wants = self.prefers(text) or self.rng.random() < self.noise
+            if examines and wants:
+                clicked.append(rank)
+        return clicked
 
 
 def write_base(folder: Path) -> Path:
-    """A torch folder of a tiny BERT that was trained to tell quality, and the files that the loop needs beside it."""
+    """Write the torch folder of a tiny BERT that recognizes quality."""
     import torch
     from tokenizers import Tokenizer, models, pre_tokenizers, processors
     from transformers import BertConfig, BertForSequenceClassification
@@ -123,23 +135,25 @@ def write_base(folder: Path) -> Path:
     return folder
 
 
-def teach(model, tokenizer, wishes: bool = False) -> None:
-    """Train a model to tell quality, or with `wishes` also what the users want."""
+def teach(model, tokenizer, preferences: bool = False) -> None:
+    """Train a model to recognize quality, and optionally what users prefer."""
     import torch
 
-    source = random.Random(5)
+    rng = random.Random(5)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     model.train()
     for step in range(60):
-        styled = not wishes or step % 4 > 0
-        drawn = [(query, source.random() < 0.5) for query in queries(source, 32)]
-        pairs = [(query, memory(source, query, good, source.random() < 0.5, styled).text) for query, good in drawn]
-        encoded = tokenizer.encode_batch(pairs)
-        ids = torch.tensor([one.ids for one in encoded])
-        types = torch.tensor([one.type_ids for one in encoded])
+        has_style = not preferences or step % 4 > 0
+        drawn = [(query, rng.random() < 0.5) for query in sample_queries(rng, 32)]
+        pairs = [(query, make_memory(rng, query, good, rng.random() < 0.5, has_style).text) for query, good in drawn]
+        encodings = tokenizer.encode_batch(pairs)
+        ids = torch.tensor([encoding.ids for encoding in encodings])
+        types = torch.tensor([encoding.type_ids for encoding in encodings])
         logits = model(input_ids=ids, token_type_ids=types).logits[:, 0]
-        right = [is_good(text) and not (wishes and any(word in DISLIKED for word in text.split())) for _, text in pairs]
-        labels = torch.tensor([float(one) for one in right])
+        is_positive = [
+            is_good(text) and not (preferences and any(word in DISLIKED for word in text.split())) for _, text in pairs
+        ]
+        labels = torch.tensor([float(positive) for positive in is_positive])
         loss = torch.nn.functional.binary_cross_entropy_with_logits(logits, labels)
         optimizer.zero_grad()
         loss.backward()
@@ -148,7 +162,7 @@ def teach(model, tokenizer, wishes: bool = False) -> None:
 
 
 def write_sets(folder: Path) -> dict[str, Path]:
-    """Files of the replay and of the guard sets."""
+    """Write the files of the replay and of the guard sets; return their paths by name."""
     folder.mkdir(parents=True, exist_ok=True)
     files = {name: folder / f"{name}.jsonl" for name in ("replay", "general", "dated")}
     for seed, (name, count) in enumerate((("replay", 100), ("general", 60), ("dated", 40)), 100):

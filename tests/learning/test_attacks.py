@@ -1,6 +1,6 @@
-"""What must not teach the model anything: chance, spam, and people who want it to be wrong.
+"""Random clicks, spam and attackers must not teach the model anything.
 
-Candidates are real models, fine-tuned in this process from the tiny base on the examples that were mined.
+Candidates are real models, fine-tuned in this process from the tiny base model on the mined examples.
 """
 
 import copy
@@ -14,21 +14,19 @@ import torch
 
 from mnemorank.artifact.manifest import Manifest
 from mnemorank.learning.events import RerankEvent, ShownMemory
-from mnemorank.learning.gate import GateRules, decide
-from mnemorank.learning.measurement import measure_scoring
-from mnemorank.learning.mining.miner import HELD_OUT, TRAIN, Mined, mine
-from mnemorank.learning.mining.propensity import estimate
-from mnemorank.learning.mining.rules import MiningRules
+from mnemorank.learning.gate import decide
+from mnemorank.learning.measurement import measure_model
+from mnemorank.learning.mining.miner import HELD_OUT, TRAIN, MiningResult, mine
+from mnemorank.learning.mining.propensity import estimate_propensities
+from mnemorank.learning.settings import GateSettings, MiningSettings
 from mnemorank.learning.signals import Signal
 from mnemorank.model.model import Scored
-from tests.learning import simulated as world
-
-RULES = GateRules(least_queries=30)
+from tests.learning import simulation
 
 
 @dataclass
 class TinyModel:
-    """The tiny model in torch, as the pipeline asks of a model."""
+    """The tiny torch model, with the interface of a `Model`."""
 
     network: Any
     tokenizer: Any
@@ -40,12 +38,12 @@ class TinyModel:
         return Scored(raw, [None] * len(raw), self.manifest)
 
     def logits(self, pairs):
-        encoded = self.tokenizer.encode_batch(pairs)
-        longest = max(len(one.ids) for one in encoded)
+        encodings = self.tokenizer.encode_batch(pairs)
+        length = max(len(encoding.ids) for encoding in encodings)
         padded = {
-            "input_ids": [one.ids + [0] * (longest - len(one.ids)) for one in encoded],
-            "token_type_ids": [one.type_ids + [0] * (longest - len(one.ids)) for one in encoded],
-            "attention_mask": [[1] * len(one.ids) + [0] * (longest - len(one.ids)) for one in encoded],
+            "input_ids": [e.ids + [0] * (length - len(e.ids)) for e in encodings],
+            "token_type_ids": [e.type_ids + [0] * (length - len(e.ids)) for e in encodings],
+            "attention_mask": [[1] * len(e.ids) + [0] * (length - len(e.ids)) for e in encodings],
         }
         return self.network(**{name: torch.tensor(rows) for name, rows in padded.items()}).logits[:, 0]
 
@@ -57,29 +55,29 @@ class TinyModel:
 
 
 @pytest.fixture(scope="module")
-def base(tiny_world_base) -> TinyModel:
+def base(simulation_base) -> TinyModel:
     from tokenizers import Tokenizer
     from transformers import BertForSequenceClassification
 
     torch.set_num_threads(1)
-    network = BertForSequenceClassification.from_pretrained(str(tiny_world_base)).eval()
-    return TinyModel(network, Tokenizer.from_file(str(tiny_world_base / "tokenizer.json")))
+    network = BertForSequenceClassification.from_pretrained(str(simulation_base)).eval()
+    return TinyModel(network, Tokenizer.from_file(str(simulation_base / "tokenizer.json")))
 
 
 @pytest.fixture(scope="module")
 def guards():
-    return {"general": world.general_examples(201, 30), "dated": world.general_examples(202, 10)}
+    return {"general": simulation.general_examples(201, 30), "dated": simulation.general_examples(202, 10)}
 
 
-def tuned(base: TinyModel, mined: Mined, seed: int, replay=(), epochs: int = 4) -> TinyModel:
-    """A candidate: the base, trained on the examples mined for training and on replay."""
+def fine_tune(base: TinyModel, mined: MiningResult, seed: int, replay=(), epochs: int = 4) -> TinyModel:
+    """Train a candidate from the base on the mined training examples and on replay."""
     torch.manual_seed(seed)
     model = TinyModel(copy.deepcopy(base.network).train(), base.tokenizer)
     optimizer = torch.optim.AdamW(model.network.parameters(), lr=2e-3)
     examples = [entry.example for entry in mined.examples if entry.split == TRAIN] + list(replay)
-    source = random.Random(seed)
+    rng = random.Random(seed)
     for _ in range(epochs):
-        source.shuffle(examples)
+        rng.shuffle(examples)
         for start in range(0, len(examples), 8):
             batch = [(e.query, c) for e in examples[start : start + 8] for c in e.candidates]
             logits = model.logits([(query, candidate.memory.text) for query, candidate in batch])
@@ -93,114 +91,111 @@ def tuned(base: TinyModel, mined: Mined, seed: int, replay=(), epochs: int = 4) 
 
 
 Page = tuple[str, list[Any]]
+"""A query, and the memories that are shown for it."""
 
 
-def pages(base: TinyModel, seed: int, count: int) -> list[Page]:
-    """Queries, each with what the base would show for it."""
-    source = random.Random(seed)
-    found = []
-    for query in world.queries(source, count):
-        pool = world.pool(source, query)
-        found.append((query, [pool[i] for i in np.argsort(-base.score(query, pool).raw)]))
-    return found
+def make_pages(base: TinyModel, seed: int, count: int) -> list[Page]:
+    rng = random.Random(seed)
+    pages = []
+    for query in simulation.sample_queries(rng, count):
+        pool = simulation.make_pool(rng, query)
+        pages.append((query, [pool[i] for i in np.argsort(-base.score(query, pool).raw)]))
+    return pages
 
 
-def visit(page: Page, user: world.User):
-    """A user sees a page and clicks."""
-    query, shown = page
-    texts = [memory.text for memory in shown]
-    event = RerankEvent(
-        query, tuple(ShownMemory(p, m, None, m.text) for p, m in enumerate(shown)), "0001", user=user.name
-    )
-    return event, [Signal(event.id, "click", place, actor=user.name) for place in user.clicks(texts)]
+def visit(page: Page, user: simulation.User):
+    """Return the event and the signals of a user who sees a page."""
+    query, memories = page
+    shown = tuple(ShownMemory(rank, memory, None, memory.text) for rank, memory in enumerate(memories, 1))
+    event = RerankEvent(query, shown, "0001", user=user.name)
+    ranks = user.clicked_ranks([memory.text for memory in memories])
+    return event, [Signal(event.id, "click", rank, actor=user.name) for rank in ranks]
 
 
-def sessions(seen: list[Page], users):
-    """A log of pages seen by one user each, in turn."""
-    return [visit(page, users[number % len(users)]) for number, page in enumerate(seen)]
+def make_log(pages: list[Page], users):
+    """A log in which each page is seen by one user, in turn."""
+    return [visit(page, users[number % len(users)]) for number, page in enumerate(pages)]
 
 
-def mined_from(log, **rules) -> Mined:
-    given = list(log)
-    return mine(given, estimate(given), MiningRules(**rules))
+def mine_log(log, **settings) -> MiningResult:
+    log = list(log)
+    return mine(log, estimate_propensities(log), MiningSettings(**settings))
 
 
-def asks_the_gate(base: TinyModel, candidate: TinyModel, mined: Mined, guards):
+def decide_on(base: TinyModel, candidate: TinyModel, mined: MiningResult, guards):
     held_out = [entry.example for entry in mined.examples if entry.split == HELD_OUT]
     sets = {"feedback": held_out, **guards}
-    return decide(*(measure_scoring(model, sets, 1.0, 1) for model in (base, candidate)), RULES)
+    measurements = (measure_model(model, sets, 1.0, 1) for model in (base, candidate))
+    return decide(*measurements, GateSettings(min_queries=30))
 
 
 @dataclass
-class Aimless(world.User):
-    """Looks from the top and clicks by chance."""
+class RandomClicker(simulation.User):
+    """Reads from the top and clicks at random."""
 
-    def clicks(self, shown):
+    def clicked_ranks(self, texts):
         return [
-            place
-            for place in range(len(shown))
-            if self.source.random() < world.LOOKED[place] and self.source.random() < 0.3
+            rank
+            for rank in range(1, len(texts) + 1)
+            if self.rng.random() < simulation.EXAMINED[rank - 1] and self.rng.random() < 0.3
         ]
 
 
-def test_noise_promotes_nothing_in_at_least_19_of_20_runs(base):
-    seen = pages(base, 1000, 180)
-    guards = {"general": world.general_examples(203, 10)}
+@pytest.mark.slow
+def test_random_clicks_promote_nothing_in_at_least_19_of_20_runs(base):
+    pages = make_pages(base, 1000, 180)
+    guards = {"general": simulation.general_examples(203, 10)}
     promoted, gained = [], []
     for run in range(20):
-        users = [Aimless(f"user{i}", random.Random(run * 100 + i)) for i in range(20)]
-        mined = mined_from(sessions(seen, users))
+        users = [RandomClicker(f"user{i}", random.Random(run * 100 + i)) for i in range(20)]
+        mined = mine_log(make_log(pages, users))
         assert sum(entry.split == HELD_OUT for entry in mined.examples) >= 30
-        candidate = tuned(base, mined, seed=run, epochs=1)
-        decision = asks_the_gate(base, candidate, mined, guards)
+        decision = decide_on(base, fine_tune(base, mined, seed=run, epochs=1), mined, guards)
         promoted.append(decision.promote)
         gained.append(next(check.passed for check in decision.checks if check.name == "gain"))
     assert sum(promoted) <= 1, promoted
-    assert sum(gained) <= 1, "the held-out feedback alone must not take another order for a better one"
+    assert sum(gained) <= 1, "the held-out feedback alone must not mistake a different order for a better one"
 
 
-def test_honest_users_do_get_a_better_model_through_the_same_gate(base, guards):
-    users = [world.User(f"user{i}", random.Random(i)) for i in range(20)]
-    mined = mined_from(sessions(pages(base, 7, 200), users))
-    candidate = tuned(base, mined, seed=1, replay=world.general_examples(300, 120))
-    decision = asks_the_gate(base, candidate, mined, guards)
+@pytest.mark.slow
+def test_honest_users_get_a_better_model_through_the_same_gate(base, guards):
+    users = [simulation.User(f"user{i}", random.Random(i)) for i in range(20)]
+    mined = mine_log(make_log(make_pages(base, 7, 200), users))
+    candidate = fine_tune(base, mined, seed=1, replay=simulation.general_examples(300, 120))
+    decision = decide_on(base, candidate, mined, guards)
     assert decision.promote, decision.reasons
-    wishes = {"feedback": world.preference_examples(55, 40)}
-    before, after = (measure_scoring(model, wishes).sets["feedback"].mean("map") for model in (base, candidate))
+    sets = {"feedback": simulation.preference_examples(55, 40)}
+    before, after = (measure_model(model, sets).sets["feedback"].mean("map") for model in (base, candidate))
     assert after > before + 0.1
 
 
 @pytest.mark.parametrize("kind", ["click", "thumbs_down"])
-def test_the_same_word_on_everything_teaches_nothing(base, kind):
+def test_the_same_signal_on_everything_has_no_effect(base, kind):
     log = []
-    for event, _ in sessions(pages(base, 3, 30), [world.User("spammer", random.Random(3))]):
-        log.append((event, [Signal(event.id, kind, shown.position, actor="spammer") for shown in event.shown]))
-    assert mined_from(log).examples == ()
+    for event, _ in make_log(make_pages(base, 3, 30), [simulation.User("spammer", random.Random(3))]):
+        log.append((event, [Signal(event.id, kind, shown.rank, actor="spammer") for shown in event.shown]))
+    assert mine_log(log).examples == ()
 
 
-def test_a_few_poisoners_are_outvoted(base):
-    """Three accounts click what is wrong on every page, which six of fifteen honest users see too."""
-    source = random.Random(4)
-    honest = [world.User(f"user{i}", random.Random(i)) for i in range(15)]
-    poisoners = [world.User(f"poison{i}", random.Random(90 + i), 0.0, wants=is_poor) for i in range(3)]
-    log = [visit(page, user) for page in pages(base, 4, 40) for user in [*source.sample(honest, 6), *poisoners]]
-    mined = mined_from(log, per_user=40)
+def test_a_few_attackers_are_outvoted(base):
+    """Three accounts click bad memories on every page, which six of fifteen honest users see, too."""
+    rng = random.Random(4)
+    honest = [simulation.User(f"user{i}", random.Random(i)) for i in range(15)]
+    attackers = [simulation.User(f"a{i}", random.Random(90 + i), 0.0, prefers=simulation.is_bad) for i in range(3)]
+    log = [visit(page, user) for page in make_pages(base, 4, 40) for user in [*rng.sample(honest, 6), *attackers]]
+    mined = mine_log(log, max_queries_per_user=40)
     positives = [c.memory.text for e in mined.examples for c in e.example.candidates if c.label > 0]
     assert len(positives) > 30
-    assert sum(world.is_good(text) for text in positives) / len(positives) > 0.9
+    assert sum(simulation.is_good(text) for text in positives) / len(positives) > 0.9
 
 
-def test_a_horde_of_poisoners_cannot_get_a_worse_model_promoted(base, guards):
-    """Nobody but attackers: what they ask for is learnt and looks like a gain on their own held-out clicks."""
-    horde = [world.User(f"p{i}", random.Random(i), 0.0, wants=is_poor) for i in range(30)]
-    mined = mined_from(sessions(pages(base, 5, 200), horde))
-    candidate = tuned(base, mined, seed=2)
-    decision = asks_the_gate(base, candidate, mined, guards)
-    outcome = {check.name: check.passed for check in decision.checks}
-    assert outcome["gain"], "the attack must be one that the held-out feedback alone would let through"
-    assert not outcome["general"]
+@pytest.mark.slow
+def test_a_majority_of_attackers_cannot_promote_a_worse_model(base, guards):
+    """All users are attackers. What they want is learned, and looks like a gain on their own held-out clicks."""
+    attackers = [simulation.User(f"p{i}", random.Random(i), 0.0, prefers=simulation.is_bad) for i in range(30)]
+    mined = mine_log(make_log(make_pages(base, 5, 200), attackers))
+    decision = decide_on(base, fine_tune(base, mined, seed=2), mined, guards)
+    passed = {check.name: check.passed for check in decision.checks}
+    assert passed["gain"], "the attack has to be one that the held-out feedback alone would not stop"
+    assert not passed["general"]
     assert not decision.promote
-
-
-def is_poor(text: str) -> bool:
-    return not world.is_good(text)

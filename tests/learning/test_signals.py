@@ -1,19 +1,19 @@
 import pytest
 
 from mnemorank import InputError
-from mnemorank.learning.signals import KINDS, WHOLE_EVENT, Signal, merge
+from mnemorank.learning.signals import KINDS, Signal, merge_signals
 
 
-def signals(*given, actor="ann", position=2):
-    """:param given: (kind, time) or (kind, time, value)."""
+def make_signals(*kinds, actor="ann", rank=3):
+    """:param kinds: (kind, time) or (kind, time, stars)."""
     return [
-        Signal("e", kind, position, *value, note="x" if kind == "note" else None, actor=actor, time=time)
-        for kind, time, *value in given
+        Signal("e", kind, rank, *value, note="x" if kind == "note" else None, actor=actor, time=time)
+        for kind, time, *value in kinds
     ]
 
 
 @pytest.mark.parametrize(
-    ("given", "value", "kind"),
+    ("kinds", "value", "kind"),
     [
         ([("click", 1)], +1, "click"),
         ([("click", 1), ("click", 2)], +1, "click"),
@@ -31,48 +31,55 @@ def signals(*given, actor="ann", position=2):
         ([("stars", 1, 5.0), ("stars", 2, 1.0)], -1, "stars"),
     ],
 )
-def test_signals_of_one_actor_on_one_memory_make_one_verdict(given, value, kind):
-    (verdict,) = merge(signals(*given))
-    assert (verdict.position, verdict.actor, verdict.value, verdict.kind) == (2, "ann", value, kind)
+def test_the_signals_of_an_actor_on_a_memory_result_in_one_verdict(kinds, value, kind):
+    (verdict,) = merge_signals(make_signals(*kinds))
+    assert (verdict.rank, verdict.actor, verdict.value, verdict.kind) == (3, "ann", value, kind)
 
 
-@pytest.mark.parametrize("given", [[("note", 1)], [("stars", 1, 3.0)], [("thumbs_up", 1), ("stars", 2, 3.0)], []])
-def test_no_verdict(given):
-    assert merge(signals(*given)) == []
+@pytest.mark.parametrize("kinds", [[("note", 1)], [("stars", 1, 3.0)], [("thumbs_up", 1), ("stars", 2, 3.0)], []])
+def test_neutral_signals_result_in_no_verdict(kinds):
+    assert merge_signals(make_signals(*kinds)) == []
 
 
 def test_the_order_of_arrival_does_not_matter():
-    given = signals(("click", 1), ("thumbs_up", 3), ("stars", 3, 1.0), ("cited", 9), ("thumbs_down", 2))
-    assert merge(given) == merge(given[::-1])
+    signals = make_signals(("click", 1), ("thumbs_up", 3), ("stars", 3, 1.0), ("cited", 9), ("thumbs_down", 2))
+    assert merge_signals(signals) == merge_signals(signals[::-1])
 
 
-def test_actors_and_memories_stay_apart():
-    given = signals(("click", 1)) + signals(("thumbs_down", 1), actor="bob") + signals(("cited", 1), position=0)
-    assert [(v.position, v.actor, v.value) for v in merge(given)] == [(0, "ann", 1), (2, "ann", 1), (2, "bob", -1)]
+def test_actors_and_memories_are_separate():
+    signals = [
+        *make_signals(("click", 1)),
+        *make_signals(("thumbs_down", 1), actor="bob"),
+        *make_signals(("cited", 1), rank=1),
+    ]
+    verdicts = [(verdict.rank, verdict.actor, verdict.value) for verdict in merge_signals(signals)]
+    assert verdicts == [(1, "ann", 1), (3, "ann", 1), (3, "bob", -1)]
 
 
-def test_a_liked_answer_and_late_signals_are_no_verdict_on_a_memory():
-    whole = signals(("thumbs_up", 1), ("stars", 1, 5.0), position=WHOLE_EVENT)
-    late = [Signal("e", "click", 0, time=5.0, late=True)]
-    assert merge(whole + late) == []
+def test_signals_on_the_whole_answer_and_late_signals_are_no_verdict_on_a_memory():
+    on_answer = make_signals(("thumbs_up", 1), ("stars", 1, 5.0), rank=None)
+    late = [Signal("e", "click", 1, time=5.0, late=True)]
+    assert merge_signals(on_answer + late) == []
 
 
 @pytest.mark.parametrize(
-    ("fields", "message"),
+    ("fields", "field"),
     [
-        ({"kind": "like"}, "kind: unknown signal 'like'"),
-        ({"kind": "stars"}, "1 to 5 stars, got None"),
-        ({"kind": "stars", "value": 6.0}, "1 to 5 stars, got 6"),
-        ({"kind": "note", "note": " "}, "note: is empty"),
-        ({"kind": "click", "position": -2}, "position"),
+        ({"kind": "like"}, "kind"),
+        ({"kind": "stars"}, "value"),
+        ({"kind": "stars", "value": 6.0}, "value"),
+        ({"kind": "note", "note": " "}, "note"),
+        ({"kind": "click", "rank": 0}, "rank"),
+        ({"kind": "click", "rank": -1}, "rank"),
     ],
 )
-def test_bad_signals_are_refused(fields, message):
-    with pytest.raises(InputError, match=message):
+def test_invalid_signals_are_rejected(fields, field):
+    with pytest.raises(InputError) as error:
         Signal("e", **fields)
+    assert error.value.field == field
 
 
-def test_every_kind_the_documentation_names_exists():
+def test_documented_kinds_exist():
     assert set(KINDS) == {
         "click", "thumbs_up", "thumbs_down", "stars", "note", "cited", "used", "ignored", "contradicted",
     }  # fmt: skip

@@ -245,7 +245,7 @@ def test_every_ranking_is_recorded_before_the_response_is_sent(logged, log):
     assert event.model_version == f"{model['name']}@{model['version']}+{model['fingerprint']}"
     results = answer.json()["results"]
     assert [shown.memory_id for shown in event.shown] == [result["id"] for result in results]
-    assert [shown.position for shown in event.shown] == [0, 1, 2]
+    assert [shown.rank for shown in event.shown] == [1, 2, 3]
     assert [shown.relevance for shown in event.shown] == [result["relevance"] for result in results]
     first = event.shown[0]
     assert first.memory.text == results[0]["text"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,7 +21,7 @@ def write_atomic(path: Path, content: str | bytes) -> None:
 @contextmanager
 def atomic_path(path: Path) -> Iterator[Path]:
     """Yield a path to write to, which replaces `path` when the block succeeds and is deleted when it fails."""
-    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
+    partial = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}.partial")
     try:
         yield partial
         _sync(partial)
@@ -51,11 +52,16 @@ def atomic_folder(path: Path) -> Iterator[Path]:
 
 
 def append_json_line(path: Path, record: Mapping[str, Any]) -> None:
-    """Append a record to a JSON Lines file and wait until it is on disk."""
-    line = json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n"
-    with path.open("ab") as stream:
-        stream.write(line.encode("utf-8"))
-        stream.flush()
+    """Append a record to a JSON Lines file and wait until it is on disk.
+
+    An incomplete last line, left by a crash, is ended first.
+    """
+    line = json.dumps(record, ensure_ascii=False, allow_nan=False).encode("utf-8") + b"\n"
+    with path.open("a+b", buffering=0) as stream:
+        if stream.seek(0, os.SEEK_END) > 0:
+            stream.seek(-1, os.SEEK_END)
+            line = line if stream.read(1) == b"\n" else b"\n" + line
+        stream.write(line)  # a single write, so that appends of other processes cannot interleave
         os.fsync(stream.fileno())
 
 
@@ -71,3 +77,13 @@ def _sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def sync_tree(folder: Path) -> None:
+    """Wait until a folder and everything in it are on disk."""
+    for path in folder.rglob("*"):
+        if path.is_dir():
+            sync_folder(path)
+        else:
+            _sync(path)
+    sync_folder(folder)

@@ -1,1 +1,1 @@
-"""The learning loop: events and signals in, mined examples, gated training, promotion, rollback."""
+"""The learning loop: record events, collect feedback, mine examples, train, gate, promote, roll back."""

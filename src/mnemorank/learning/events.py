@@ -26,14 +26,14 @@ def new_event_id() -> str:
 class ShownMemory:
     """A memory in a ranking that was shown.
 
-    :param position: place in the ranking, from 0.
+    :param rank: place in the ranking, from 1.
     :param memory: None when the store may not keep texts.
     :param text_hash: keyed hash of the text; the store fills it in.
-    :param propensity: probability that the ranking policy shows it at this position; below 1 with exploration.
+    :param propensity: probability that the ranking policy shows it at this rank; below 1 with exploration.
     :param index: place among the candidates of the request; not stored.
     """
 
-    position: int
+    rank: int
     memory: Memory | None
     memory_id: str | None = None
     text_hash: str = ""
@@ -108,15 +108,15 @@ class RerankEvent:
             query=query,
             shown=tuple(
                 ShownMemory(
-                    position=position,
+                    rank=rank,
                     memory=result.memory,
                     memory_id=result.memory.id,
                     relevance=result.relevance,
                     raw_score=result.raw_score,
-                    propensity=1.0 if propensities is None else propensities[position],
+                    propensity=1.0 if propensities is None else propensities[rank - 1],
                     index=result.index,
                 )
-                for position, result in enumerate(ranking)
+                for rank, result in enumerate(ranking, 1)
             ),
             model_version=model_version,
             id=event_id or new_event_id(),

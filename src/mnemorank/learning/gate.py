@@ -1,68 +1,36 @@
-"""The gate: a candidate is promoted only if it is proven better and nothing else got worse."""
+"""The gate: promote a candidate only if it is significantly better and nothing else gets worse."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from mnemorank.data.bundled import bundled_dataset
 from mnemorank.data.examples import Candidate, Example
 from mnemorank.data.formats import read_any_format
-from mnemorank.errors import InputError
 from mnemorank.evaluation.significance import RESAMPLES, compare
 from mnemorank.learning.events import digest
 from mnemorank.learning.measurement import Measurement
+from mnemorank.learning.settings import GateSettings
 from mnemorank.learning.shadow import ShadowResult
 
 PRIMARY = "feedback"
-_FIRST = " since the first version"
-METRICS = ("map", "mrr@10", "ndcg@10", "hit@1")
-# So many resamples are expected beyond a result just at alpha: enough to tell which side of it the result is on.
-_RESAMPLES_BEYOND = 20
-_MOST_RESAMPLES = 4_000_000
+"""Name of the evaluation set that decides: the held-out feedback."""
+
+_VS_BASELINE = "_vs_baseline"
+_DEFAULT_TOLERANCE = 0.01
+# Expected number of resamples beyond a result at alpha: enough to tell on which side of alpha a result is.
+_RESAMPLES_BEYOND_ALPHA = 20
+_MAX_RESAMPLES = 4_000_000
+_DISTRACTORS = 14
 
 
 @dataclass(frozen=True, slots=True)
-class GateRules:
-    """When a candidate is good enough.
-
-    :param metric: the primary metric, on the held-out feedback.
-    :param alpha: of the two-sided paired randomization test. Attempt k since the last promotion is tested at
-        alpha/(k·(k+1)), so that however often a candidate is tried the chance of a false promotion stays below alpha.
-    :param least_queries: held-out queries below which nothing is promoted.
-    :param least_gain: in the primary metric.
-    :param tolerances: how much a guard set's MAP may fall, from the current version and in all from the first.
-    :param ece: how much the calibration error may rise, likewise.
-    :param shadow_events: with feedback that a candidate in the shadow needs before it may be promoted.
-    :param latency, size: how many times the current model's time per pair and bytes a candidate may take.
-    """
-
-    metric: str = "map"
-    alpha: float = 0.05
-    least_queries: int = 30
-    least_gain: float = 0.0
-    tolerances: Mapping[str, float] = field(default_factory=lambda: {"general": 0.01, "dated": 0.02})
-    ece: float = 0.05
-    latency: float = 1.5
-    size: float = 1.5
-    shadow_events: int = 30
-
-    def __post_init__(self) -> None:
-        if self.metric not in METRICS:
-            raise InputError(f"expected one of {', '.join(METRICS)}, got {self.metric!r}", field="gate.metric")
-        if not 0 < self.alpha < 1:
-            raise InputError(f"expected a number between 0 and 1, got {self.alpha!r}", field="gate.alpha")
-
-    def alpha_at(self, attempt: int) -> float:
-        return self.alpha / (attempt * (attempt + 1))
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """One condition of the gate, with the numbers it was decided on."""
+class GateCheck:
+    """One condition of the gate, with the numbers that it compares."""
 
     name: str
     passed: bool
@@ -72,16 +40,16 @@ class Check:
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
-    """:param attempt: which candidate this is since the last promotion."""
+class GateDecision:
+    """:param attempt: number of this evaluation since the last promotion, from 1."""
 
     promote: bool
     attempt: int
-    checks: tuple[Check, ...]
+    checks: tuple[GateCheck, ...]
 
     @property
     def reasons(self) -> list[str]:
-        """Why not, or where all passed, why."""
+        """The reasons of the failed checks; of all checks if none failed."""
         return [check.reason for check in self.checks if check.passed == self.promote]
 
     def to_dict(self) -> dict[str, Any]:
@@ -91,115 +59,125 @@ class Decision:
 def decide(
     current: Measurement,
     candidate: Measurement,
-    rules: GateRules | None = None,
+    settings: GateSettings | None = None,
     attempt: int = 1,
-    floor: Measurement | None = None,
-) -> Decision:
-    """:param attempt: which candidate this is since the last promotion, from 1.
-    :param floor: the first version, where it is not the current one: small losses must not add up over promotions.
+    baseline: Measurement | None = None,
+) -> GateDecision:
+    """Decide whether a candidate may replace the current model.
+
+    :param attempt: number of this evaluation since the last promotion, from 1.
+    :param baseline: the first version, if it is not the current one: small losses must not add up over promotions.
     """
-    rules = rules or GateRules()
-    checks = [_enough(current, rules), _better(current, candidate, rules, attempt)]
-    checks += [_guard(name, current, candidate, rules) for name in sorted(current.sets) if name != PRIMARY]
-    checks += [_calibration(current, candidate, rules)]
-    if floor is not None:
-        guards = [_guard(name, floor, candidate, rules, _FIRST) for name in sorted(floor.sets) if name != PRIMARY]
-        checks += [*guards, _calibration(floor, candidate, rules, _FIRST)]
+    settings = settings or GateSettings()
+    checks = [_check_query_count(current, settings), _check_gain(current, candidate, settings, attempt)]
+    checks += _check_guards(current, candidate, settings)
+    checks.append(_check_calibration(current, candidate, settings))
+    if baseline is not None:
+        checks += _check_guards(baseline, candidate, settings, _VS_BASELINE)
+        checks.append(_check_calibration(baseline, candidate, settings, _VS_BASELINE))
     checks += [
-        _ratio("latency", current.seconds_per_pair, candidate.seconds_per_pair, rules.latency),
-        _ratio("size", current.bytes, candidate.bytes, rules.size),
+        _check_ratio("latency", current.seconds_per_pair, candidate.seconds_per_pair, settings.max_latency_ratio),
+        _check_ratio("size", current.size_bytes, candidate.size_bytes, settings.max_size_ratio),
     ]
-    return Decision(all(check.passed for check in checks), attempt, tuple(checks))
+    return GateDecision(all(check.passed for check in checks), attempt, tuple(checks))
 
 
-def check_shadow(found: ShadowResult | None, rules: GateRules) -> Check:
-    """Whether live traffic bears out what the gate said of a candidate.
+def check_shadow(result: ShadowResult | None, settings: GateSettings) -> GateCheck:
+    """Check whether live traffic confirms that a candidate is not worse.
 
-    :param found: None where no event that it scored has feedback yet.
+    :param result: None if no event that the candidate scored has feedback yet.
     """
-    events = found.events if found else 0
-    if found is None or events < rules.shadow_events:
-        return Check("shadow", False, f"in the shadow: feedback on {events} events, {rules.shadow_events} are needed")
-    passed = found.candidate >= found.shown
+    events = result.events if result else 0
+    if result is None or events < settings.shadow_events:
+        return GateCheck("shadow", False, f"shadow: {events} events with feedback; needs {settings.shadow_events}")
+    passed = result.candidate_map >= result.served_map
     reason = (
-        f"in the shadow: map on {events} events {found.shown:.4f} by the current model, "
-        f"{found.candidate:.4f} by the candidate (p = {found.comparison.p:.4f}): {'not worse' if passed else 'worse'}"
+        f"shadow: MAP on {events} events {result.served_map:.4f} (current model) → {result.candidate_map:.4f} "
+        f"(candidate), p = {result.comparison.p:.4f}: {'not worse' if passed else 'worse'}"
     )
-    return Check("shadow", passed, reason, found.shown, found.candidate)
+    return GateCheck("shadow", passed, reason, result.served_map, result.candidate_map)
 
 
-def _enough(current: Measurement, rules: GateRules) -> Check:
-    queries = len(current.sets[PRIMARY].values(rules.metric))
-    passed = queries >= rules.least_queries
-    words = "enough" if passed else f"at least {rules.least_queries} are needed"
-    return Check("queries", passed, f"{queries} held-out queries: {words}")
+def _check_query_count(current: Measurement, settings: GateSettings) -> GateCheck:
+    queries = len(current.sets[PRIMARY].values(settings.metric))
+    passed = queries >= settings.min_queries
+    verdict = "enough" if passed else f"needs {settings.min_queries}"
+    return GateCheck("queries", passed, f"{queries} held-out queries: {verdict}")
 
 
-def _better(current: Measurement, candidate: Measurement, rules: GateRules, attempt: int) -> Check:
-    old, new = (measured.sets[PRIMARY].values(rules.metric) for measured in (current, candidate))
+def _check_gain(current: Measurement, candidate: Measurement, settings: GateSettings, attempt: int) -> GateCheck:
+    old, new = (measured.sets[PRIMARY].values(settings.metric) for measured in (current, candidate))
     if not len(old):
-        return Check("gain", False, f"{rules.metric} on held-out feedback: nothing to compare on")
-    alpha = rules.alpha_at(attempt)
-    found = compare(new, old, _resamples(alpha))
-    gain = found.difference.mean
-    passed = gain > max(rules.least_gain, 0.0) and found.p < alpha
+        return GateCheck("gain", False, f"{settings.metric} on held-out feedback: no queries to compare")
+    alpha = settings.alpha_for(attempt)
+    comparison = compare(new, old, _resamples(alpha))
+    gain = comparison.difference.mean
+    passed = gain > max(settings.min_gain, 0.0) and comparison.p < alpha
     reason = (
-        f"{rules.metric} on held-out feedback {old.mean():.4f} → {new.mean():.4f} ({gain:+.4f}, p = {found.p:.3g}, "
-        f"{found.wins} won, {found.losses} lost, {found.ties} tied): "
-        f"{'significantly better' if passed else f'not shown to be better at p < {alpha:.3g}'}"
+        f"{settings.metric} on held-out feedback {old.mean():.4f} → {new.mean():.4f} ({gain:+.4f}, "
+        f"p = {comparison.p:.3g}, {comparison.wins} wins, {comparison.losses} losses, {comparison.ties} ties): "
+        f"{'significantly better' if passed else f'not significantly better at p < {alpha:.3g}'}"
     )
-    return Check("gain", passed, reason, float(old.mean()), float(new.mean()))
+    return GateCheck("gain", passed, reason, float(old.mean()), float(new.mean()))
 
 
 def _resamples(alpha: float) -> int:
-    """Enough for a p-value well below alpha; the most bounds the time, and suffices for some 400 attempts at 0.05."""
-    return max(RESAMPLES, min(math.ceil(_RESAMPLES_BEYOND / alpha), _MOST_RESAMPLES))
+    """Enough resamples for a p-value well below alpha. The maximum bounds the time, up to some 400 attempts at 0.05."""
+    return max(RESAMPLES, min(math.ceil(_RESAMPLES_BEYOND_ALPHA / alpha), _MAX_RESAMPLES))
 
 
-def _guard(name: str, current: Measurement, candidate: Measurement, rules: GateRules, since: str = "") -> Check:
-    old, new = current.sets[name].mean("map"), candidate.sets[name].mean("map")
-    limit = rules.tolerances.get(name, 0.01)
-    passed = new >= old - limit
-    words = "within" if passed else "falls beyond"
-    reason = f"{name}{since} map {old:.4f} → {new:.4f}: {words} the tolerance of {limit:g}"
-    return Check(f"{name}{since}", passed, reason, old, new)
+def _check_guards(
+    reference: Measurement, candidate: Measurement, settings: GateSettings, suffix: str = ""
+) -> list[GateCheck]:
+    checks = []
+    for name in sorted(reference.sets):
+        if name == PRIMARY:
+            continue
+        old, new = reference.sets[name].mean("map"), candidate.sets[name].mean("map")
+        tolerance = settings.tolerances.get(name, _DEFAULT_TOLERANCE)
+        passed = new >= old - tolerance
+        verdict = "within" if passed else "beyond"
+        reason = f"{name}{suffix}: MAP {old:.4f} → {new:.4f}, {verdict} the tolerance of {tolerance:g}"
+        checks.append(GateCheck(f"{name}{suffix}", passed, reason, old, new))
+    return checks
 
 
-def _calibration(current: Measurement, candidate: Measurement, rules: GateRules, since: str = "") -> Check:
-    old, new = current.ece, candidate.ece
-    passed = new <= old + rules.ece
-    words = "within" if passed else "rises beyond"
-    reason = f"ece{since} {old:.4f} → {new:.4f}: {words} the tolerance of {rules.ece:g}"
-    return Check(f"ece{since}", passed, reason, old, new)
+def _check_calibration(
+    reference: Measurement, candidate: Measurement, settings: GateSettings, suffix: str = ""
+) -> GateCheck:
+    old, new = reference.ece, candidate.ece
+    passed = new <= old + settings.max_ece_increase
+    verdict = "within" if passed else "beyond"
+    reason = f"ece{suffix}: {old:.4f} → {new:.4f}, {verdict} the tolerance of {settings.max_ece_increase:g}"
+    return GateCheck(f"ece{suffix}", passed, reason, old, new)
 
 
-def _ratio(name: str, old: float, new: float, limit: float) -> Check:
+def _check_ratio(name: str, old: float, new: float, limit: float) -> GateCheck:
     ratio = new / old if old else math.inf
     passed = ratio <= limit
-    words = "within" if passed else "beyond"
-    return Check(name, passed, f"{name} {ratio:.2f} times the current model's: {words} {limit:g}", old, new)
+    verdict = "within" if passed else "beyond"
+    return GateCheck(name, passed, f"{name}: {ratio:.2f} times the current model, {verdict} {limit:g}", old, new)
 
 
-_DISTRACTORS = 14
+def load_guard_sets(general: Path | None = None, dated: Path | None = None) -> dict[str, list[Example]]:
+    """Load the guard sets.
 
-
-def guard_sets(general: Path | None = None, dated: Path | None = None) -> dict[str, list[Example]]:
-    """The guard sets by name.
-
-    :param general: examples of your own domain, in any of our formats; by default each question of the dated dev set
-        among memories of other matters, which asks for the right topic instead of the right date.
+    :param general: examples of your own domain, in any of our formats. By default, the queries of the dated set with
+        memories about other topics, which test for the right topic instead of the right date.
+    :param dated: triplets that test dates; the bundled ones by default.
     """
     pairs = list(read_any_format(dated or bundled_dataset("dated", "dev")))
-    return {"dated": pairs, "general": list(read_any_format(general)) if general else among_others(pairs)}
+    return {"dated": pairs, "general": list(read_any_format(general)) if general else add_distractors(pairs)}
 
 
-def among_others(examples: Sequence[Example], most: int = _DISTRACTORS) -> list[Example]:
-    """Each example with memories of others added as wrong ones, the same on every run."""
-    pool = {candidate.memory.text: candidate.memory for example in examples for candidate in example.candidates}
-    wider = []
+def add_distractors(examples: Sequence[Example], count: int = _DISTRACTORS) -> list[Example]:
+    """Add memories of other examples as irrelevant candidates, the same on every call."""
+    memory_by_text = {candidate.memory.text: candidate.memory for e in examples for candidate in e.candidates}
+    extended = []
     for example in examples:
-        own = {memory.text for memory in example.memories}
-        others = sorted((text for text in pool if text not in own), key=lambda text: digest(example.query, text))[:most]
-        added = tuple(Candidate(pool[text], 0.0) for text in others)
-        wider.append(replace(example, candidates=example.candidates + added))
-    return wider
+        own_texts = {memory.text for memory in example.memories}
+        others = (text for text in memory_by_text if text not in own_texts)
+        chosen = sorted(others, key=lambda text: digest(example.query, text))[:count]
+        added = tuple(Candidate(memory_by_text[text], 0.0) for text in chosen)
+        extended.append(replace(example, candidates=example.candidates + added))
+    return extended

@@ -1,4 +1,4 @@
-"""Measuring a model for the gate: quality on each set, calibration, time per pair, size."""
+"""Measure a model for the gate: quality on each evaluation set, calibration, time per pair, size."""
 
 from __future__ import annotations
 
@@ -19,28 +19,34 @@ from mnemorank.evaluation.protocol import Question
 from mnemorank.model.model import Model, Scoring, score_with_truncation
 from mnemorank.reranker import Reranker
 
-Tick = Callable[[], None]
 _TIMED_PAIRS = 64
+_TIMED_ROUNDS = 3
+
+
+def _do_nothing() -> None:
+    pass
 
 
 @dataclass(frozen=True, slots=True)
 class SetResult:
-    """:param by_metric: each measure of each question; NaN for those without anything relevant.
-    :param weights: what each question counts; 1 by default. Feedback counts more where a look was less likely.
+    """Metrics of a model on one evaluation set.
+
+    :param by_metric: metric → value per query; NaN for queries without a relevant memory.
+    :param weights: weight of each query; 1 by default. Feedback on ranks that are rarely examined weighs more.
     """
 
     by_metric: Mapping[str, Floats]
     weights: Floats | None = None
 
     def values(self, metric: str) -> Floats:
-        """By question that has something relevant, each times its weight over their mean."""
-        found = self.by_metric[metric]
-        known = ~np.isnan(found)
-        if self.weights is None or not known.any():
-            return found[known]
-        weights = self.weights[known]
-        weighed: Floats = found[known] * weights / weights.mean()
-        return weighed
+        """Return the values of the queries with a relevant memory, each times its weight over the mean weight."""
+        values = self.by_metric[metric]
+        is_known = ~np.isnan(values)
+        if self.weights is None or not is_known.any():
+            return values[is_known]
+        weights = self.weights[is_known]
+        weighted: Floats = values[is_known] * weights / weights.mean()
+        return weighted
 
     def mean(self, metric: str) -> float:
         values = self.values(metric)
@@ -49,97 +55,107 @@ class SetResult:
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """:param sets: results by name of the set.
+    """Everything that the gate compares.
+
+    :param sets: results by name of the evaluation set.
     :param ece: expected calibration error over all sets.
     """
 
     sets: Mapping[str, SetResult]
     ece: float
     seconds_per_pair: float
-    bytes: int
+    size_bytes: int
 
     def summary(self, metrics: Sequence[str] = ("map", "mrr@10", "ndcg@10", "hit@1")) -> dict[str, object]:
-        """The figures, for the history."""
+        """Return rounded figures for the history."""
         sets = {
-            name: {"queries": len(found.values("map")), **{m: round(found.mean(m), 5) for m in metrics}}
-            for name, found in self.sets.items()
+            name: {"queries": len(result.values("map")), **{m: round(result.mean(m), 5) for m in metrics}}
+            for name, result in self.sets.items()
         }
-        return {"sets": sets, "ece": round(self.ece, 5), "seconds_per_pair": self.seconds_per_pair, "bytes": self.bytes}
+        return {
+            "sets": sets,
+            "ece": round(self.ece, 5),
+            "seconds_per_pair": self.seconds_per_pair,
+            "size_bytes": self.size_bytes,
+        }
 
 
 def measure_models(
-    models: Sequence[Path], sets: Mapping[str, Sequence[Example]], tick: Tick = lambda: None
+    paths: Sequence[Path],
+    sets: Mapping[str, Sequence[Example]],
+    on_query: Callable[[], None] = _do_nothing,
 ) -> list[Measurement]:
-    """Measure models side by side, as users run them (windows, calibration, blend).
+    """Measure models side by side, with the full pipeline.
 
-    :param tick: called after every question; what it raises stops the measurement.
+    :param on_query: called after every query; an exception stops the measurement.
     """
-    loaded: list[Model] = []
+    models: list[Model] = []
     try:
-        for path in models:
-            loaded.append(Model.load(path, probe=False))
-        times = _seconds_per_pair(loaded, sets)
+        for path in paths:
+            models.append(Model.load(path, probe=False))
+        times = _seconds_per_pair(models, sets)
         return [
-            measure_scoring(model, sets, seconds, _bytes(path), tick)
-            for model, path, seconds in zip(loaded, models, times, strict=True)
+            measure_model(model, sets, seconds, _size_bytes(path), on_query)
+            for model, path, seconds in zip(models, paths, times, strict=True)
         ]
     finally:
-        for model in loaded:
+        for model in models:
             model.close()
 
 
-def measure_scoring(
+def measure_model(
     model: Scoring,
     sets: Mapping[str, Sequence[Example]],
     seconds_per_pair: float = 0.0,
-    size: int = 0,
-    tick: Tick = lambda: None,
+    size_bytes: int = 0,
+    on_query: Callable[[], None] = _do_nothing,
 ) -> Measurement:
-    """Measure one model that is already loaded."""
+    """Measure a loaded model."""
     reranker = Reranker(model)
     results = {}
     predicted: list[Floats] = []
     relevant: list[NDArray[np.bool_]] = []
     for name, examples in sets.items():
-        judged = [Judgments.of(example) for example in examples]
+        judgments = [Judgments.of(example) for example in examples]
         rankings = []
-        for example, one in zip(examples, judged, strict=True):
-            ranking, relevance = _ask(reranker, example)
+        for example, judgment in zip(examples, judgments, strict=True):
+            ranking, relevance = _rank(reranker, example)
             rankings.append(ranking)
-            # A candidate of weight 0 stands in the list, but its label is a guess.
-            known = np.isfinite(relevance) & np.array([candidate.weight > 0 for candidate in example.candidates])
-            predicted.append(relevance[known])
-            relevant.append(one.relevant[known])
-            tick()
-        results[name] = SetResult(measure(judged, rankings), np.array([weight_of(example) for example in examples]))
+            # The label of a candidate with weight 0 is a guess and says nothing about calibration.
+            is_known = np.isfinite(relevance) & np.array([candidate.weight > 0 for candidate in example.candidates])
+            predicted.append(relevance[is_known])
+            relevant.append(judgment.relevant[is_known])
+            on_query()
+        weights = np.array([example_weight(example) for example in examples])
+        results[name] = SetResult(measure(judgments, rankings), weights)
     ece = 0.0
     if predicted:
         ece = expected_calibration_error(reliability(np.concatenate(predicted), np.concatenate(relevant))) or 0.0
-    return Measurement(results, ece, seconds_per_pair, size)
+    return Measurement(results, ece, seconds_per_pair, size_bytes)
 
 
-def weight_of(example: Example) -> float:
-    """What an example counts: the mean weight of what is relevant in it."""
+def example_weight(example: Example) -> float:
+    """Return the mean weight of the relevant candidates."""
     weights = [candidate.weight for candidate in example.candidates if candidate.label > 0]
     return sum(weights) / len(weights) if weights else 1.0
 
 
-def _ask(reranker: Reranker, example: Example) -> tuple[list[int], Floats]:
-    """The ranking as positions of the candidates, and each candidate's relevance."""
+def _rank(reranker: Reranker, example: Example) -> tuple[list[int], Floats]:
+    """The ranking as indexes of candidates, and the relevance of each candidate."""
     order = neutral_order(example)
-    asked = Question(example.id, example.query, [example.candidates[i].memory for i in order], example.query_time)
-    found = reranker.rerank(asked.query, asked.memories, now=asked.now)
-    if found.degraded:
-        raise ScorerError(f"question {example.id}: {found.degraded}")
+    question = Question(example.id, example.query, [example.candidates[i].memory for i in order], example.query_time)
+    ranking = reranker.rerank(question.query, question.memories, now=question.now)
+    if ranking.degraded:
+        raise ScorerError(f"query {example.id}: {ranking.degraded}")
     relevance = np.full(len(order), np.nan)
-    for result in found:
+    for result in ranking:
         if result.relevance is not None:
             relevance[order[result.index]] = result.relevance
-    return [order[result.index] for result in found], relevance
+    return [order[result.index] for result in ranking], relevance
 
 
 def _seconds_per_pair(models: Sequence[Model], sets: Mapping[str, Sequence[Example]]) -> list[float]:
-    """The best of three turns each, taken in turn, so that a busy machine is unfair to nobody."""
+    """The best of several rounds, in which the models take turns, so that a busy machine affects all alike."""
     sample: list[Example] = []
     pairs = 0
     for example in (example for examples in sets.values() for example in examples):
@@ -148,17 +164,17 @@ def _seconds_per_pair(models: Sequence[Model], sets: Mapping[str, Sequence[Examp
         sample.append(example)
         pairs += len(example.candidates)
     best = [float("inf")] * len(models)
-    for _ in range(3 if sample else 0):
-        for number, model in enumerate(models):
+    for _ in range(_TIMED_ROUNDS if sample else 0):
+        for index, model in enumerate(models):
             started = time.perf_counter()
             for example in sample:
                 score_with_truncation(model, example.query, example.memories)
-            best[number] = min(best[number], (time.perf_counter() - started) / pairs)
+            best[index] = min(best[index], (time.perf_counter() - started) / pairs)
     return best
 
 
-def _bytes(path: Path) -> int:
-    """Size of what is served: the artifact's own files."""
+def _size_bytes(path: Path) -> int:
+    """Size of the files that are served."""
     artifact = load_artifact(path)
     names = artifact.manifest.files or {entry.name: "" for entry in artifact.path.iterdir() if entry.is_file()}
     return sum((artifact.path / name).stat().st_size for name in names)

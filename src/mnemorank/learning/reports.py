@@ -1,41 +1,40 @@
-"""What the log says beside training: memories shown often and never used, and queries that find nothing."""
+"""Reports from the log: memories that are often shown and never used, and queries without a useful result."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
-from mnemorank.learning.events import RerankEvent
-from mnemorank.learning.mining.evidence import query_key
-from mnemorank.learning.signals import WHOLE_EVENT, Signal, merge
-
-Log = Iterable[tuple[RerankEvent, Sequence[Signal]]]
+from mnemorank.learning.mining.propensity import Log
+from mnemorank.learning.mining.votes import query_key
+from mnemorank.learning.signals import Signal, merge_signals
 
 
 @dataclass(frozen=True, slots=True)
-class Unused:
-    """A memory that was shown and that nobody ever clicked, cited, used or praised.
+class UnusedMemory:
+    """A memory that nobody ever clicked, cited, used or rated positively.
 
-    :param disliked: how often it was voted down, contradicted or ignored.
-    :param text: None where texts are not stored.
+    :param shown: how often it was shown.
+    :param negative: how often it was rated negatively, contradicted or ignored.
+    :param text: None if the store keeps no texts.
     """
 
     tenant: str
     memory_id: str | None
     text_hash: str
     shown: int
-    mean_position: float
-    disliked: int
+    mean_rank: float
+    negative: int
     last_shown: float
     text: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class NoHit:
-    """A query that found nothing.
+class UnansweredQuery:
+    """A query without a useful result.
 
-    :param abstained: how often the model itself said so.
-    :param unhelpful: how often there was feedback, and none of it good.
+    :param asked: how often it was asked.
+    :param abstained: how often the model abstained.
+    :param unhelpful: how often there was feedback, and none of it positive.
     """
 
     tenant: str
@@ -46,75 +45,88 @@ class NoHit:
 
 
 @dataclass(slots=True)
-class _Tally:
-    first: Unused
-    positions: list[int] = field(default_factory=list)
-    used: int = 0
-    disliked: int = 0
-    last: float = 0.0
+class _MemoryTally:
+    memory_id: str | None
+    text_hash: str
+    text: str | None
+    ranks: list[int] = field(default_factory=list)
+    positive: int = 0
+    negative: int = 0
+    last_shown: float = 0.0
 
 
-def unused_memories(log: Log, least_shown: int = 10) -> list[Unused]:
-    """Memories shown at least so often and never used, the most shown first."""
-    tallies: dict[tuple[str, str], _Tally] = {}
+@dataclass(slots=True)
+class _QueryTally:
+    query: str
+    asked: int = 0
+    abstained: int = 0
+    unhelpful: int = 0
+    is_answered: bool = False
+
+
+def unused_memories(log: Log, min_shown: int = 10) -> list[UnusedMemory]:
+    """Return the memories that were shown at least `min_shown` times and never used, most shown first."""
+    tallies: dict[tuple[str, str], _MemoryTally] = {}
     for event, signals in log:
-        verdicts = merge(signals)
-        liked = {verdict.position for verdict in verdicts if verdict.value > 0}
-        disliked = {verdict.position for verdict in verdicts if verdict.value < 0}
+        verdicts = merge_signals(signals)
+        positive = {verdict.rank for verdict in verdicts if verdict.value > 0}
+        negative = {verdict.rank for verdict in verdicts if verdict.value < 0}
         for shown in event.shown:
-            text = shown.memory.text if shown.memory else None
-            new = Unused(event.tenant, shown.memory_id, shown.text_hash, 0, 0.0, 0, 0.0, text)
-            tally = tallies.setdefault((event.tenant, shown.memory_id or shown.identity), _Tally(new))
-            tally.positions.append(shown.position)
-            tally.used += shown.position in liked
-            tally.disliked += shown.position in disliked
-            tally.last = max(tally.last, event.time)
-    found = [
-        replace(
-            tally.first,
-            shown=len(tally.positions),
-            mean_position=sum(tally.positions) / len(tally.positions),
-            disliked=tally.disliked,
-            last_shown=tally.last,
+            key = event.tenant, shown.memory_id or shown.identity
+            if key not in tallies:
+                text = shown.memory.text if shown.memory else None
+                tallies[key] = _MemoryTally(shown.memory_id, shown.text_hash, text)
+            tally = tallies[key]
+            tally.ranks.append(shown.rank)
+            tally.positive += shown.rank in positive
+            tally.negative += shown.rank in negative
+            tally.last_shown = max(tally.last_shown, event.time)
+    unused = [
+        UnusedMemory(
+            tenant=tenant,
+            memory_id=tally.memory_id,
+            text_hash=tally.text_hash,
+            shown=len(tally.ranks),
+            mean_rank=sum(tally.ranks) / len(tally.ranks),
+            negative=tally.negative,
+            last_shown=tally.last_shown,
+            text=tally.text,
         )
-        for tally in tallies.values()
-        if not tally.used and len(tally.positions) >= least_shown
+        for (tenant, _), tally in tallies.items()
+        if not tally.positive and len(tally.ranks) >= min_shown
     ]
-    return sorted(found, key=lambda entry: (-entry.shown, entry.mean_position, entry.text_hash))
+    return sorted(unused, key=lambda memory: (-memory.shown, memory.mean_rank, memory.text_hash))
 
 
-def no_hits(log: Log, least_asked: int = 1) -> list[NoHit]:
-    """Queries that never led to anything good though the model abstained or people said so, the most asked first."""
-    tallies: dict[tuple[str, str], NoHit] = {}
-    helped: set[tuple[str, str]] = set()
+def unanswered_queries(log: Log, min_asked: int = 1) -> list[UnansweredQuery]:
+    """Return the queries on which the model abstained or users complained, and that never had a useful result.
+
+    Most asked first.
+    """
+    tallies: dict[tuple[str, str], _QueryTally] = {}
     for event, signals in log:
         if event.query is None:
             continue
-        key = event.tenant, query_key(event.query)
-        verdicts = merge(signals)
-        on_whole = [signal for signal in signals if signal.position == WHOLE_EVENT]
-        good = any(verdict.value > 0 for verdict in verdicts) or any(_praises(signal) for signal in on_whole)
-        bad = bool(verdicts) or any(_blames(signal) for signal in on_whole)
-        if good:
-            helped.add(key)
-        tally = tallies.setdefault(key, NoHit(event.tenant, event.query, 0, 0, 0))
-        tallies[key] = replace(
-            tally,
-            asked=tally.asked + 1,
-            abstained=tally.abstained + event.abstained,
-            unhelpful=tally.unhelpful + (bad and not good),
-        )
-    found = [
-        tally
-        for key, tally in tallies.items()
-        if key not in helped and (tally.abstained or tally.unhelpful) and tally.asked >= least_asked
+        verdicts = merge_signals(signals)
+        on_answer = [signal for signal in signals if signal.rank is None]
+        is_helpful = any(verdict.value > 0 for verdict in verdicts) or any(map(_is_positive, on_answer))
+        has_feedback = bool(verdicts) or any(map(_is_negative, on_answer))
+        tally = tallies.setdefault((event.tenant, query_key(event.query)), _QueryTally(event.query))
+        tally.asked += 1
+        tally.abstained += event.abstained
+        tally.unhelpful += has_feedback and not is_helpful
+        tally.is_answered |= is_helpful
+    unanswered = [
+        UnansweredQuery(tenant, tally.query, tally.asked, tally.abstained, tally.unhelpful)
+        for (tenant, _), tally in tallies.items()
+        if not tally.is_answered and (tally.abstained or tally.unhelpful) and tally.asked >= min_asked
     ]
-    return sorted(found, key=lambda entry: (-entry.asked, entry.query))
+    return sorted(unanswered, key=lambda query: (-query.asked, query.query))
 
 
-def _praises(signal: Signal) -> bool:
+def _is_positive(signal: Signal) -> bool:
     return signal.kind == "thumbs_up" or (signal.kind == "stars" and (signal.value or 0) > 3)
 
 
-def _blames(signal: Signal) -> bool:
+def _is_negative(signal: Signal) -> bool:
     return signal.kind == "thumbs_down" or (signal.kind == "stars" and (signal.value or 5) < 3)

@@ -1,16 +1,16 @@
-"""Training runs: one folder each, worked on by a process of its own that outlives whoever started it.
+"""Training runs: one folder each, processed by a separate process that outlives the one that started it.
 
-    ROOT/runs/ID/run.json        what it is and how far it is, replaced atomically
-    ROOT/runs/ID/progress.json   of the stage under way
-    ROOT/runs/ID/log.txt         all that the process printed
-    ROOT/runs/ID/feedback.jsonl  what it trains on; removed at the end
+    ROOT/ID/run.json        state of the run; replaced atomically
+    ROOT/ID/progress.json   progress of the current stage
+    ROOT/ID/log.txt         output of the process
+    ROOT/ID/feedback.jsonl  the training examples; removed at the end
 
-A process that works on a run holds a lock on it, so that nobody mistakes a dead run for a live one.
+The worker process holds a lock on its run. The operating system releases the lock of a killed process, which tells dead
+runs from live ones.
 """
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import secrets
@@ -26,24 +26,31 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
-from mnemorank.errors import InputError
+from filelock import FileLock, Timeout
+
+from mnemorank._internal.atomic import write_atomic
+from mnemorank.errors import ConflictError, NotFoundError
 
 WAITING, RUNNING, DONE, FAILED, CANCELLED = "waiting", "running", "done", "failed", "cancelled"
-OPEN_STATES = (WAITING, RUNNING)
+ACTIVE_STATES = (WAITING, RUNNING)
 FEEDBACK = "feedback.jsonl"
-_WORKING_FOLDERS = ("torch", "onnx", "onnx.partial", "base", "base.partial")
 STORE_VARIABLE = "MNEMORANK_LEARNING_STORE"
+_WORKING_FOLDERS = ("torch", "onnx", "onnx.partial", "base", "base.partial")
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
-    """:param promote: put the candidate in service if it passes the gate.
-    :param settings: of the loop as they were when the run was begun.
-    :param stage: what is being done: train, export, register, evaluate, promote.
+class TrainingRun:
+    """State of a training run.
+
+    :param promote: promote the candidate if it passes the gate.
+    :param base_version: the version that training starts from.
+    :param examples: number of training examples.
+    :param settings: the loop's settings when the run was created.
+    :param stage: current stage: train, export, register, evaluate or promote.
     :param attempt: how many processes have worked on it.
     :param version: the candidate, once registered.
-    :param decision: the gate's.
-    :param error: why it failed.
+    :param decision: the gate's decision.
+    :param error: why the run failed, or why its candidate was not promoted.
     """
 
     id: str
@@ -63,12 +70,18 @@ class Run:
     promoted: bool = False
     error: str | None = None
 
+    @property
+    def is_active(self) -> bool:
+        return self.state in ACTIVE_STATES
+
     def summary(self) -> dict[str, Any]:
-        """What is told about a run: all but its settings."""
+        """Return everything but the settings."""
         return {name: value for name, value in asdict(self).items() if name != "settings"}
 
 
-class Runs:
+class RunStore:
+    """The training runs in a folder."""
+
     def __init__(self, root: Path) -> None:
         self.root = root
         root.mkdir(parents=True, exist_ok=True)
@@ -76,62 +89,58 @@ class Runs:
     def folder(self, run_id: str) -> Path:
         path = self.root / run_id
         if not run_id or "/" in run_id or run_id.startswith(".") or not (path / "run.json").is_file():
-            raise InputError(f"no run {run_id!r}", field="run")
+            raise NotFoundError(f"no run {run_id!r}", field="run")
         return path
 
-    def all(self) -> list[Run]:
-        """Oldest first."""
-        found = [self.get(path.parent.name) for path in self.root.glob("*/run.json")]
-        return sorted(found, key=lambda run: (run.created, run.id))
+    def all(self) -> list[TrainingRun]:
+        """Return all runs, oldest first."""
+        runs = [self.get(path.parent.name) for path in self.root.glob("*/run.json")]
+        return sorted(runs, key=lambda run: (run.created, run.id))
 
-    def get(self, run_id: str) -> Run:
-        return Run(**json.loads((self.folder(run_id) / "run.json").read_text(encoding="utf-8")))
+    def get(self, run_id: str) -> TrainingRun:
+        return TrainingRun(**json.loads((self.folder(run_id) / "run.json").read_text(encoding="utf-8")))
 
-    def create(self, **fields: Any) -> Run:
-        """A new run, not yet worked on."""
-        run = Run(id=f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}", created=time.time(), **fields)
+    def active(self) -> TrainingRun | None:
+        """Return the run that is waiting or running, if any."""
+        return next((run for run in reversed(self.all()) if run.is_active), None)
+
+    def create(self, **fields: Any) -> TrainingRun:
+        """Create a run that no process works on yet."""
+        run = TrainingRun(id=f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}", created=time.time(), **fields)
         (self.root / run.id).mkdir()
         self._write(run)
         return run
 
-    def update(self, run_id: str, **changes: Any) -> Run:
+    def update(self, run_id: str, **changes: Any) -> TrainingRun:
         run = replace(self.get(run_id), **changes)
         self._write(run)
         return run
 
-    def is_alive(self, run_id: str) -> bool:
-        """Whether a process works on it right now."""
-        with (self.folder(run_id) / ".lock").open("w") as stream:
-            try:
-                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return True
-        return False
+    def has_worker(self, run_id: str) -> bool:
+        """Return whether a process works on the run right now."""
+        with self.claim(run_id) as is_free:
+            return not is_free
 
     @contextmanager
-    def working(self, run_id: str) -> Iterator[bool]:
-        """Hold the run's lock; False if another process has it."""
-        with (self.folder(run_id) / ".lock").open("w") as stream:
-            try:
-                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                yield False
-                return
+    def claim(self, run_id: str, timeout: float = 0.0) -> Iterator[bool]:
+        """Hold the lock of a run; False if another process holds it for longer than the timeout."""
+        lock = FileLock(self.folder(run_id) / ".lock")
+        try:
+            lock.acquire(timeout)
+        except Timeout:
+            yield False
+            return
+        try:
             yield True
+        finally:
+            lock.release()
 
-    @contextmanager
-    def one_at_a_time(self) -> Iterator[None]:
-        """Two processes that want to begin a run do so one after the other; `forget` waits until one has begun."""
-        with (self.root / ".lock").open("w") as stream:
-            fcntl.flock(stream, fcntl.LOCK_EX)
-            yield
+    def lock(self) -> FileLock:
+        """Return the lock that a process holds while it creates a run, or removes examples from runs."""
+        return FileLock(self.root / ".lock")
 
-    def open_run(self) -> Run | None:
-        """The run that is waiting or under way, if there is one."""
-        return next((run for run in reversed(self.all()) if run.state in OPEN_STATES), None)
-
-    def start(self, run: Run, root: Path, store_url: str, threads: int) -> subprocess.Popen[bytes]:
-        """Begin to work on a run, or go on with it, in a process of its own that survives this one.
+    def start(self, run: TrainingRun, root: Path, store_url: str, threads: int) -> subprocess.Popen[bytes]:
+        """Start or resume a run in a separate process that survives this one.
 
         :param root: the loop's folder.
         """
@@ -150,33 +159,36 @@ class Runs:
         threading.Thread(target=process.wait, name="mnemorank-run", daemon=True).start()
         return process
 
-    def cancel(self, run_id: str, wait: float = 30.0) -> Run:
-        """Stop a run for good; returns once its process has gone."""
+    def cancel(self, run_id: str, timeout: float = 30.0) -> TrainingRun:
+        """Cancel a run and return once its process has ended.
+
+        :param timeout: seconds before the process is killed.
+        """
         run = self.get(run_id)
-        if run.state not in OPEN_STATES:
-            raise InputError(f"{run_id} is {run.state} already", field="run")
+        if not run.is_active:
+            raise ConflictError(f"{run_id} is already {run.state}", field="run", code="finished")
         (self.folder(run_id) / "cancel").touch()
-        deadline = time.monotonic() + wait
-        while self.is_alive(run_id):
+        deadline = time.monotonic() + timeout
+        while self.has_worker(run_id):
             pid = self.get(run_id).pid
             if pid is not None:
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGTERM if time.monotonic() < deadline else signal.SIGKILL)
             time.sleep(0.2)
-        return self.end(run_id, CANCELLED)
+        return self.finish(run_id, CANCELLED)
 
-    def end(self, run_id: str, state: str, **changes: Any) -> Run:
-        """Close a run that no process works on any more."""
+    def finish(self, run_id: str, state: str, **changes: Any) -> TrainingRun:
+        """Close a run that no process works on anymore."""
         self.clean(run_id)
         return self.update(run_id, state=state, finished=time.time(), **changes)
 
     def clean(self, run_id: str) -> None:
-        """Remove what a run works with: nothing of the feedback, and no second copy of the model, stays behind."""
+        """Remove the working files, so that no feedback and no second copy of the model stays behind."""
         for name in _WORKING_FOLDERS:
             shutil.rmtree(self.folder(run_id) / name, ignore_errors=True)
         (self.folder(run_id) / FEEDBACK).unlink(missing_ok=True)
 
-    def is_cancelled(self, run_id: str) -> bool:
+    def is_cancel_requested(self, run_id: str) -> bool:
         return (self.folder(run_id) / "cancel").exists()
 
     def progress(self, run_id: str) -> dict[str, Any] | None:
@@ -184,59 +196,50 @@ class Runs:
         return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
 
     def write_progress(self, run_id: str, progress: Mapping[str, Any]) -> None:
-        _replace(self.folder(run_id) / "progress.json", json.dumps(progress, allow_nan=False))
+        write_atomic(self.folder(run_id) / "progress.json", json.dumps(progress, allow_nan=False))
 
-    def log(self, run_id: str, last: int = 200) -> list[str]:
-        """The last lines that the run's process printed."""
+    def log_lines(self, run_id: str, count: int = 200) -> list[str]:
+        """Return the last lines that the run's process printed."""
         path = self.folder(run_id) / "log.txt"
         if not path.exists():
             return []
         with path.open("rb") as stream:
-            return _tail(stream).decode("utf-8", "replace").splitlines()[-last:]
+            return _tail(stream).decode("utf-8", "replace").splitlines()[-count:]
 
-    def forget(self, example_ids: set[str]) -> None:
-        """Take deleted examples out of the files of all runs, those that are just being written included."""
+    def remove_examples(self, example_ids: Set[str]) -> None:
+        """Remove deleted examples from the files of all runs, including one that is just being created."""
         if not example_ids:
             return
-        with self.one_at_a_time():
+        with self.lock():
             for path in self.root.glob(f"*/{FEEDBACK}"):
-                was_changed = _keep_examples(path, lambda example_id: example_id not in example_ids)
-                if was_changed and self.get(path.parent.name).state not in OPEN_STATES:
+                has_changed = _filter_examples(path, lambda example_id: example_id not in example_ids)
+                if has_changed and not self.get(path.parent.name).is_active:
                     path.unlink(missing_ok=True)
 
-    def keep_only(self, run_id: str, example_ids: Set[str]) -> None:
-        """Take all other examples out of the file of one run."""
-        with self.one_at_a_time():
-            _keep_examples(self.folder(run_id) / FEEDBACK, lambda example_id: example_id in example_ids)
+    def keep_examples(self, run_id: str, example_ids: Set[str]) -> None:
+        """Remove all other examples from the file of a run."""
+        with self.lock():
+            _filter_examples(self.folder(run_id) / FEEDBACK, lambda example_id: example_id in example_ids)
 
-    def _write(self, run: Run) -> None:
-        _replace(self.root / run.id / "run.json", json.dumps(asdict(run), indent=2, allow_nan=False))
+    def _write(self, run: TrainingRun) -> None:
+        write_atomic(self.root / run.id / "run.json", json.dumps(asdict(run), indent=2, allow_nan=False))
 
 
-def _keep_examples(path: Path, is_kept: Callable[[str], bool]) -> bool:
-    """Take examples out of a run's file; whether there were any to take."""
+def _filter_examples(path: Path, is_kept: Callable[[str], bool]) -> bool:
+    """Remove examples from a run's file; return whether there were any to remove."""
     try:
-        # Not `splitlines`: U+2028 and the like stand unescaped in JSON.
+        # Not `splitlines`: U+2028 is not escaped in JSON.
         lines = [line for line in path.read_text(encoding="utf-8").split("\n") if line]
     except FileNotFoundError:
-        return False  # the run has just ended and taken its file away
+        return False  # the run has just ended and removed its file
     kept = [line for line in lines if is_kept(json.loads(line)["id"])]
     if len(kept) == len(lines):
         return False
-    _replace(path, "".join(f"{line}\n" for line in kept))
+    write_atomic(path, "".join(f"{line}\n" for line in kept))
     return True
 
 
-def _replace(path: Path, text: str) -> None:
-    partial = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
-    with partial.open("w", encoding="utf-8") as stream:
-        stream.write(text)
-        stream.flush()
-        os.fsync(stream.fileno())
-    os.replace(partial, path)
-
-
-def _tail(stream: IO[bytes], most: int = 256 * 1024) -> bytes:
-    size = stream.seek(0, os.SEEK_END)
-    stream.seek(max(size - most, 0))
+def _tail(stream: IO[bytes], size: int = 256 * 1024) -> bytes:
+    end = stream.seek(0, os.SEEK_END)
+    stream.seek(max(end - size, 0))
     return stream.read()

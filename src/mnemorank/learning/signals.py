@@ -1,12 +1,12 @@
-"""Signals: what people and agents say about an event, and how several signals make one verdict.
+"""Signals: feedback of people and agents on an event, and the rules that merge them into one verdict per memory.
 
-Rules, for one actor and one memory of one event:
+For one actor and one memory of one event:
 
-1. A signal that is repeated counts once.
-2. Explicit judgements (thumbs, stars, `contradicted`) outweigh behaviour (click, `cited`, `used`, `ignored`).
-3. Of several explicit judgements the latest counts; of several behaviours the strongest.
-4. Three stars, notes, and signals on the answer as a whole are no verdict on any memory.
-5. A signal that comes too long after its event is kept for the record and does not count.
+1. A repeated signal counts once.
+2. Explicit judgments (thumbs, stars, `contradicted`) outweigh behavior (`click`, `cited`, `used`, `ignored`).
+3. Of several explicit judgments the latest counts; of several behaviors the strongest.
+4. Three stars, notes, and signals on the answer as a whole are not a verdict on any memory.
+5. A signal that arrives too long after its event is stored, but does not count.
 """
 
 from __future__ import annotations
@@ -19,53 +19,58 @@ from dataclasses import dataclass, field
 
 from mnemorank.errors import InputError
 
-WHOLE_EVENT = -1
 ANONYMOUS = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
-    """:param value: +1 helps, -1 harms, 0 says neither (or depends on the stars).
-    :param strength: how much one such signal counts; also the order among behaviours.
-    :param explicit: a judgement, not a trace of behaviour.
-    :param seen_in_order: given by a person who reads from the top, so subject to position bias.
+class SignalKind:
+    """A kind of feedback.
+
+    :param value: +1 positive, -1 negative, 0 neutral or dependent on the stars.
+    :param strength: weight of one such signal; also the order among behaviors.
+    :param is_explicit: a judgment rather than behavior.
+    :param has_position_bias: given by a person who reads from the top.
     """
 
     name: str
     value: int
     strength: float
-    explicit: bool
-    seen_in_order: bool
+    is_explicit: bool
+    has_position_bias: bool
 
 
 KINDS = {
     kind.name: kind
     for kind in (
-        Kind("thumbs_up", +1, 1.0, explicit=True, seen_in_order=True),
-        Kind("thumbs_down", -1, 1.0, explicit=True, seen_in_order=True),
-        Kind("stars", 0, 1.0, explicit=True, seen_in_order=True),
-        Kind("contradicted", -1, 1.0, explicit=True, seen_in_order=False),
-        Kind("cited", +1, 1.0, explicit=False, seen_in_order=False),
-        Kind("used", +1, 0.7, explicit=False, seen_in_order=False),
-        Kind("click", +1, 0.5, explicit=False, seen_in_order=True),
-        Kind("ignored", -1, 0.3, explicit=False, seen_in_order=False),
-        Kind("note", 0, 0.0, explicit=False, seen_in_order=False),
+        SignalKind("thumbs_up", +1, 1.0, is_explicit=True, has_position_bias=True),
+        SignalKind("thumbs_down", -1, 1.0, is_explicit=True, has_position_bias=True),
+        SignalKind("stars", 0, 1.0, is_explicit=True, has_position_bias=True),
+        SignalKind("contradicted", -1, 1.0, is_explicit=True, has_position_bias=False),
+        SignalKind("cited", +1, 1.0, is_explicit=False, has_position_bias=False),
+        SignalKind("used", +1, 0.7, is_explicit=False, has_position_bias=False),
+        SignalKind("click", +1, 0.5, is_explicit=False, has_position_bias=True),
+        SignalKind("ignored", -1, 0.3, is_explicit=False, has_position_bias=False),
+        SignalKind("note", 0, 0.0, is_explicit=False, has_position_bias=False),
     )
 }
-# What says that a memory was wanted, and that what stands above it was seen and was not.
+# Kinds that show that a memory was wanted, and that the memories above it were seen and skipped.
 SHOWS_INTEREST = frozenset({"click", "cited"})
 
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """:param position: of the memory in what was shown; WHOLE_EVENT for the answer as a whole.
-    :param actor: who says it; ANONYMOUS if unknown.
-    :param late: it came after the store's limit; see rule 5.
+    """Feedback on an event.
+
+    :param kind: one of `KINDS`.
+    :param rank: rank of the memory in the ranking, from 1; None for the answer as a whole.
+    :param value: number of stars.
+    :param actor: who gives it; ANONYMOUS if unknown.
+    :param late: it arrived too late to count; the store sets it.
     """
 
     event_id: str
     kind: str
-    position: int = WHOLE_EVENT
+    rank: int | None = None
     value: float | None = None
     note: str | None = None
     actor: str = ANONYMOUS
@@ -74,25 +79,25 @@ class Signal:
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
-            raise InputError(f"unknown signal {self.kind!r}; there are: {', '.join(sorted(KINDS))}", field="kind")
+            raise InputError(f"unknown kind {self.kind!r}; expected one of {', '.join(sorted(KINDS))}", field="kind")
         if self.kind == "stars" and (self.value is None or not 1 <= self.value <= 5):
             raise InputError(f"expected 1 to 5 stars, got {self.value!r}", field="value")
         if self.kind == "note" and not (self.note or "").strip():
-            raise InputError("is empty", field="note")
+            raise InputError("is empty", field="note", code="empty")
         if not math.isfinite(self.time):
             raise InputError(f"expected seconds since 1970, got {self.time!r}", field="time")
-        if self.position < WHOLE_EVENT:
-            raise InputError(f"expected a place from 0, got {self.position}", field="position")
+        if self.rank is not None and self.rank < 1:
+            raise InputError(f"expected a whole number from 1, got {self.rank}", field="rank")
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What one actor's signals on one memory come to.
+    """The outcome of one actor's signals on one memory.
 
     :param value: +1 or -1.
     """
 
-    position: int
+    rank: int
     actor: str
     value: int
     strength: float
@@ -100,31 +105,31 @@ class Verdict:
     time: float
 
 
-def merge(signals: Iterable[Signal]) -> list[Verdict]:
-    """The verdicts of one event's signals, by the rules above; in order of position and actor."""
+def merge_signals(signals: Iterable[Signal]) -> list[Verdict]:
+    """Merge the signals of one event by the rules above; ordered by rank and actor."""
     by_target: dict[tuple[int, str], list[Signal]] = defaultdict(list)
     for signal in signals:
-        if signal.position != WHOLE_EVENT and not signal.late:
-            by_target[signal.position, signal.actor].append(signal)
-    found = (_verdict(given) for _, given in sorted(by_target.items()))
-    return [verdict for verdict in found if verdict is not None]
+        if signal.rank is not None and not signal.late:
+            by_target[signal.rank, signal.actor].append(signal)
+    verdicts = (_verdict(rank, group) for (rank, _), group in sorted(by_target.items()))
+    return [verdict for verdict in verdicts if verdict is not None]
 
 
-def _verdict(given: list[Signal]) -> Verdict | None:
-    explicit = [signal for signal in given if KINDS[signal.kind].explicit]
-    behaviour = [signal for signal in given if not KINDS[signal.kind].explicit and signal.kind != "note"]
+def _verdict(rank: int, signals: list[Signal]) -> Verdict | None:
+    explicit = [signal for signal in signals if KINDS[signal.kind].is_explicit]
+    behavior = [signal for signal in signals if not KINDS[signal.kind].is_explicit and signal.kind != "note"]
     if explicit:
-        # Of two given at the same instant the harm counts, so that the order of arrival does not matter.
+        # Of two at the same instant the negative one counts, so that the order of arrival does not matter.
         chosen = max(explicit, key=lambda signal: (signal.time, -_value(signal)))
-    elif behaviour:
-        chosen = max(behaviour, key=lambda signal: KINDS[signal.kind].strength)
+    elif behavior:
+        chosen = max(behavior, key=lambda signal: KINDS[signal.kind].strength)
     else:
         return None
     value = _value(chosen)
     if value == 0:
         return None
     kind = KINDS[chosen.kind]
-    return Verdict(chosen.position, chosen.actor, value, kind.strength, kind.name, chosen.time)
+    return Verdict(rank, chosen.actor, value, kind.strength, kind.name, chosen.time)
 
 
 def _value(signal: Signal) -> int:

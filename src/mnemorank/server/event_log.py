@@ -1,4 +1,4 @@
-"""Where the native route records its events: the learning store, or any object with a `record` method."""
+"""The log that the native route writes its events to: the event store, or any object with a `record` method."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ class EventLog(Protocol):
     """Receives events. `app.state.event_log` holds one, or None."""
 
     def record(self, event: RerankEvent) -> object:
-        """Store the event durably. Called in a worker thread, before the response is sent."""
+        """Store the event durably. Called in a worker thread, before the response is sent.
+
+        It must return or raise within about a second, whatever the state of its storage.
+        """
         ...
 
 

@@ -1,53 +1,52 @@
-"""The learning loop inside the server: its event log, schedule, shadow and hot swap."""
+"""The learning loop inside the server: event log, schedule, shadow mode, and the versions to serve."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
 
 from mnemorank.errors import MissingExtraError
 from mnemorank.learning.events import RerankEvent
+from mnemorank.server.errors import Problem
 from mnemorank.server.event_log import StoreLog
+from mnemorank.server.observability import log_failure, reason_of
 from mnemorank.server.settings import ServerSettings
 
 if TYPE_CHECKING:
     from mnemorank.learning.loop import Loop
-    from mnemorank.learning.runs import Run
+    from mnemorank.learning.runs import TrainingRun
     from mnemorank.learning.schedule import Scheduler
-    from mnemorank.learning.shadow import Shadow
-import asyncio
-import logging
-from collections.abc import Callable
-from typing import TypeVar
+    from mnemorank.learning.shadow import ShadowScorer
 
-from mnemorank.server.errors import Problem
-from mnemorank.server.observability import log_failure, reason_of
+logger = logging.getLogger(__name__)
+T = TypeVar("T")
 
 
 class Learning:
-    """A loop that the server runs.
+    """A learning loop that the server runs.
 
-    The promoted version is served because the server follows the loop's registry; nothing else is needed for it.
+    Promoted versions are served because the server follows the loop's version folder.
     """
 
     def __init__(self, loop: Loop) -> None:
         self.loop = loop
-        self._scheduler = _scheduler(loop)
-        self._shadow = _shadow(loop)
+        self._scheduler = _create_scheduler(loop)
+        self._shadow = _create_shadow(loop)
 
     def start(self) -> None:
-        """Go on with a training that a killed server left, and keep the schedule."""
+        """Resume a training run that a killed server left behind, and start the schedule."""
         self.loop.recover()
         if self._scheduler is not None:
             self._scheduler.start()
 
-    def begin_run(self, who: str) -> Run:
-        """Mine and begin to train; the candidate is promoted if the gate lets it."""
-        return self.loop.begin(who=who)[0]
+    def start_run(self, who: str) -> TrainingRun:
+        """Mine, start training, and promote the candidate if it passes the gate."""
+        return self.loop.start_run(who=who)[0]
 
     def observe(self, event: RerankEvent) -> None:
-        """Let the candidate in the shadow score an event, where the settings ask for one; returns at once."""
+        """In shadow mode, queue an event for the candidate to score; return at once."""
         if self._shadow is not None and not event.test and not event.degraded and event.query is not None:
             memories = [shown.memory for shown in event.shown if shown.memory is not None]
             self._shadow.observe(event.id, event.query, memories)
@@ -61,7 +60,7 @@ class Learning:
 
 
 class LearningLog(StoreLog):
-    """The event log of a server with a learning loop: the loop's store, and its shadow."""
+    """The event log of a server with a learning loop: the loop's store, and shadow mode."""
 
     def __init__(self, learning: Learning) -> None:
         super().__init__(learning.loop.store)
@@ -76,18 +75,18 @@ class LearningLog(StoreLog):
 
 
 def open_learning(settings: ServerSettings) -> Learning:
-    """The loop of `settings.learning`, with a first version in its registry."""
+    """Open the loop of `settings.learning`, and add a first version if it has none."""
     if settings.learning is None:
-        raise ValueError("no learning folder")
+        raise ValueError("settings.learning is not set")
     try:
         from mnemorank.learning.loop import Loop
         from mnemorank.learning.settings import load_settings
     except ImportError as error:
-        raise MissingExtraError(f"--learning needs `pip install 'mnemorank[learn,eval]'` ({error})") from error
-    stated = load_settings(settings.learning)
+        raise MissingExtraError(f"--learning needs `pip install 'mnemorank[learn]'` ({error})") from error
+    loop_settings = load_settings(settings.learning)
     if settings.model != "mini":
-        stated = replace(stated, training=replace(stated.training, model=settings.model))
-    loop = Loop(settings.learning, stated, store_url=settings.store)
+        loop_settings = loop_settings.with_training(model=settings.model)
+    loop = Loop(settings.learning, loop_settings, store_url=settings.store)
     try:
         loop.current()
     except BaseException:
@@ -97,46 +96,21 @@ def open_learning(settings: ServerSettings) -> Learning:
 
 
 def with_learning(settings: ServerSettings, learning: Learning) -> ServerSettings:
-    """The server's settings with what the loop decides: the registry that is followed, and how much is explored."""
-    registry: Path = learning.loop.registry.root
-    stated = learning.loop.settings
+    """Return the server's settings with what the loop decides: the versions to follow, and the exploration."""
+    loop_settings = learning.loop.settings
     return settings.model_copy(
         update={
-            "registry": settings.registry or registry,
-            "explore": stated.explore if settings.explore is None else settings.explore,
-            "explore_seed": stated.explore_seed if settings.explore_seed is None else settings.explore_seed,
+            "registry": settings.registry or learning.loop.versions.root,
+            "explore": loop_settings.explore if settings.explore is None else settings.explore,
+            "explore_seed": loop_settings.explore_seed if settings.explore_seed is None else settings.explore_seed,
         }
     )
 
 
-def _shadow(loop: Loop) -> Shadow | None:
-    from mnemorank.learning.shadow import Shadow
+async def run_in_store(work: Callable[[], T], outcome: str | None = None) -> T:
+    """Run work that uses the event store in a thread. A database error becomes a 503 response.
 
-    return Shadow(loop.store, loop.shadow_candidate) if loop.settings.shadow else None
-
-
-def _scheduler(loop: Loop) -> Scheduler | None:
-    from mnemorank.learning.schedule import Cron, Scheduler
-
-    stated = loop.settings.schedule
-    if stated.cron is None and stated.after_examples is None:
-        return None
-    return Scheduler(
-        lambda: loop.run(who="schedule"),
-        loop.new_examples,
-        cron=Cron.parse(stated.cron) if stated.cron else None,
-        after_examples=stated.after_examples,
-    )
-
-
-logger = logging.getLogger(__name__)
-T = TypeVar("T")
-
-
-async def stored(work: Callable[[], T], outcome: str = "") -> T:
-    """Do the work in a thread.
-
-    :param outcome: what the caller should know if the store fails, such as `, and nothing was stored`.
+    :param outcome: what the error means for the caller, such as `nothing was stored`.
     """
     from sqlalchemy.exc import SQLAlchemyError
 
@@ -144,5 +118,25 @@ async def stored(work: Callable[[], T], outcome: str = "") -> T:
         return await asyncio.to_thread(work)
     except SQLAlchemyError as error:
         log_failure(logger, "the event store failed", error)
-        message = f"the event store failed{outcome}: {reason_of(error)}"
+        message = "; ".join(filter(None, (f"the event store failed: {reason_of(error)}", outcome)))
         raise Problem(503, "store_failed", message) from error
+
+
+def _create_shadow(loop: Loop) -> ShadowScorer | None:
+    from mnemorank.learning.shadow import ShadowScorer
+
+    return ShadowScorer(loop.store, loop.shadow_candidate) if loop.settings.shadow else None
+
+
+def _create_scheduler(loop: Loop) -> Scheduler | None:
+    from mnemorank.learning.schedule import Scheduler
+
+    schedule = loop.settings.schedule
+    if schedule.cron is None and schedule.after_examples is None:
+        return None
+    return Scheduler(
+        lambda: loop.run(who="schedule"),
+        loop.count_new_examples,
+        cron=schedule.cron,
+        after_examples=schedule.after_examples,
+    )

@@ -1,4 +1,4 @@
-"""A deletion or cancellation that comes while examples are mined, or a training prepared, is not undone by either."""
+"""Deletions and cancellations during mining and the start of a training run take effect."""
 
 import threading
 import time
@@ -8,74 +8,75 @@ from pathlib import Path
 import pytest
 
 from mnemorank import InputError, Memory
+from mnemorank.errors import ConflictError
 from mnemorank.learning import worker
 from mnemorank.learning.loop import Loop
-from mnemorank.learning.mining.rules import MiningRules
 from mnemorank.learning.runs import STORE_VARIABLE
-from mnemorank.learning.settings import Settings, Training
+from mnemorank.learning.settings import LearningSettings, MiningSettings, TrainingSettings
 from mnemorank.learning.signals import Signal
 from mnemorank.learning.store import examples
-from mnemorank.learning.store.deletion import delete_by_scope, deletions
+from mnemorank.learning.store.deletion import delete_by_scope, list_deletions
 from mnemorank.learning.store.events import EventStore
-from tests.learning.learning_cases import make_event
+from tests.learning.factories import make_event
 
 
 @pytest.fixture
 def loop(tmp_path, store_url, tiny_onnx):
-    """Ann and nine others asked; texts are not stored, so that mining looks each up."""
-    training = Training(model=str(tiny_onnx), least_examples=1, nice=0)
-    settings = Settings(mining=MiningRules(held_out=1e-9), training=training)
-    with Loop(tmp_path / "loop", settings, store_url=store_url) as opened:
+    """A query each by ann and nine other users. Texts are not stored, so mining looks up every memory."""
+    training = TrainingSettings(model=str(tiny_onnx), min_examples=1, nice=0)
+    settings = LearningSettings(mining=MiningSettings(held_out=1e-9), training=training)
+    with Loop(tmp_path / "loop", settings, store_url=store_url) as loop:
         for number, user in enumerate(("ann", *(f"u{i}" for i in range(9)))):
-            event_id = opened.store.record(make_event(f"{user} asks {number}", (f"{user} a", f"{user} b"), user=user))
-            opened.store.signal([Signal(event_id, "cited", 1, actor=user)])
-        opened.runs.start = lambda *_: None
-        yield opened
+            event_id = loop.store.record(make_event(f"{user} asks {number}", (f"{user} a", f"{user} b"), user=user))
+            loop.store.add_signals([Signal(event_id, "cited", 2, actor=user)])
+        loop.runs.start = lambda *_: None
+        yield loop
 
 
-def memory_of(memory_id: str) -> Memory:
+def look_up(memory_id: str) -> Memory:
     return Memory(memory_id.removeprefix("m-"), id=memory_id)
 
 
-def asked(loop: Loop) -> set[str]:
-    return {entry.example.query.split()[0] for entry in examples.load(loop.store.database)}
+def users_in_examples(loop: Loop) -> set[str]:
+    return {entry.example.query.split()[0] for entry in examples.load_examples(loop.store.database)}
 
 
-def test_a_deletion_while_mining_is_not_undone(loop):
-    loop.mine(lookup=memory_of)
-    assert "ann" in asked(loop)
-    removed = []
+def test_mining_does_not_undo_a_concurrent_deletion(loop):
+    loop.mine(lookup=look_up)
+    assert "ann" in users_in_examples(loop)
+    deleted = []
 
-    def lookup(memory_id: str) -> Memory:
-        if not removed:
-            removed.append(loop.forget("user", "ann", "default").examples)
-        return memory_of(memory_id)
+    def delete_and_look_up(memory_id: str) -> Memory:
+        if not deleted:
+            deleted.append(loop.delete("user", "ann", "default").examples)
+        return look_up(memory_id)
 
-    mined = loop.mine(lookup=lookup)
-    assert removed == [1]
-    assert asked(loop) == {f"u{i}" for i in range(9)}
-    assert len(mined.examples) == 9, "what is told is what was stored"
+    mined = loop.mine(lookup=delete_and_look_up)
+    assert deleted == [1]
+    assert users_in_examples(loop) == {f"u{i}" for i in range(9)}
+    assert len(mined.examples) == 9, "the result is what was stored"
 
 
-def test_mining_gives_up_where_deletions_do_not_end(loop):
-    loop.mine(lookup=memory_of)
+def test_mining_fails_if_deletions_do_not_end(loop):
+    loop.mine(lookup=look_up)
     users = iter(f"u{i}" for i in range(9))
-    forgotten = set()
+    deleted = set()
 
-    def lookup(memory_id: str) -> Memory:
+    def delete_and_look_up(memory_id: str) -> Memory:
         if memory_id == "m-ann b":
-            forgotten.add(user := next(users))
-            loop.forget("user", user, "default")
-        return memory_of(memory_id)
+            deleted.add(user := next(users))
+            loop.delete("user", user, "default")
+        return look_up(memory_id)
 
-    with pytest.raises(InputError, match="mining: something was deleted during each of 5 attempts"):
-        loop.mine(lookup=lookup)
-    assert forgotten
-    assert asked(loop) == {"ann", *(f"u{i}" for i in range(9))} - forgotten
+    with pytest.raises(ConflictError) as error:
+        loop.mine(lookup=delete_and_look_up)
+    assert error.value.code == "concurrent_deletion"
+    assert len(deleted) == 5
+    assert users_in_examples(loop) == {"ann", *(f"u{i}" for i in range(9))} - deleted
 
 
-class Forgetting(threading.Thread):
-    """Forgets ann; `reached` waits until the store has, while the files of runs may still be waited for."""
+class DeletingThread(threading.Thread):
+    """Deletes ann from the loop."""
 
     def __init__(self, root: Path, store_url: str) -> None:
         super().__init__()
@@ -83,70 +84,78 @@ class Forgetting(threading.Thread):
 
     def run(self) -> None:
         with Loop(self._root, store_url=self._url) as loop:
-            loop.forget("user", "ann", "default")
+            loop.delete("user", "ann", "default")
 
-    def reached(self, store: EventStore) -> None:
+    def start_and_wait_for_store(self, store: EventStore) -> None:
+        """Wait until ann is deleted from the store. The files of runs may still be locked."""
         self.start()
         end = time.monotonic() + 60
-        while not deletions(store):
+        while not list_deletions(store):
             assert time.monotonic() < end
             time.sleep(0.01)
 
 
-@pytest.mark.parametrize("moment", ["before it is recorded", "before it is written"])
-def test_a_deletion_while_a_training_is_prepared_reaches_its_file(loop, monkeypatch, moment):
-    loop.mine(lookup=memory_of)
-    forgetting = Forgetting(loop.root, loop.store_url)
+@pytest.mark.parametrize("moment", ["before the examples are loaded", "before the file is written"])
+def test_a_deletion_while_a_run_is_created_reaches_its_file(loop, monkeypatch, moment):
+    loop.mine(lookup=look_up)
+    thread = DeletingThread(loop.root, loop.store_url)
     write = examples.write_with_provenance
 
-    def writes(given, path: Path) -> int:
-        forgetting.reached(loop.store)
-        forgetting.join(0.5)  # it has to wait for the file
-        return write(given, path)
+    def delete_and_write(mined, path: Path) -> int:
+        thread.start_and_wait_for_store(loop.store)
+        thread.join(0.5)  # it waits for the file
+        return write(mined, path)
 
-    if moment == "before it is written":
-        monkeypatch.setattr(examples, "write_with_provenance", writes)
-    else:  # the registry is empty: the first version is added while the training is prepared
-        loop.registry._step = lambda step: forgetting.reached(loop.store) if step == "add: rename" else None
+    def delete_at_step(step: str) -> None:
+        if step == "add: rename":
+            thread.start_and_wait_for_store(loop.store)
+
+    if moment == "before the file is written":
+        monkeypatch.setattr(examples, "write_with_provenance", delete_and_write)
+    else:  # the first version is added while the run is created
+        loop.versions._on_step = delete_at_step
     run, _ = loop.train()
-    forgetting.join(60)
-    told = (loop.runs.folder(run.id) / "feedback.jsonl").read_text()
-    assert "u1 asks" in told
-    assert "ann" not in told
-    (done,) = deletions(loop.store)
-    assert done.models == ({f"run:{run.id}": 1} if moment == "before it is written" else {})
-    assert loop.forget("user", "ann", "default").models == {}, "nothing of it was recorded after it was deleted"
+    thread.join(60)
+    feedback = (loop.runs.folder(run.id) / "feedback.jsonl").read_text()
+    assert "u1 asks" in feedback
+    assert "ann" not in feedback
+    (deletion,) = list_deletions(loop.store)
+    assert deletion.models == ({f"run:{run.id}": 1} if moment == "before the file is written" else {})
+    assert loop.delete("user", "ann", "default").models == {}, "nothing was recorded after the deletion"
 
 
 def work(loop: Loop, run_id: str, monkeypatch, train: Callable[[Path], None]) -> int:
-    """What the process of a run does, in this one; `train` is given the file that it would train on."""
+    """Work on a run in this process.
+
+    :param train: called with the file of training examples instead of the training.
+    """
     monkeypatch.setenv(STORE_VARIABLE, loop.store_url)
     monkeypatch.setattr(worker.signal, "signal", lambda *_: None)
-    monkeypatch.setattr(worker, "training_base", lambda *_: None)
-    monkeypatch.setattr(worker, "train_candidate", lambda *given: train(given[3]))
+    monkeypatch.setattr(worker, "find_base", lambda *_: None)
+    monkeypatch.setattr(worker, "train_candidate", lambda *arguments: train(arguments[3]))
     return worker.work(loop.root, run_id)
 
 
-def test_a_deletion_by_a_server_that_knows_only_the_store_is_not_trained_on(loop, monkeypatch):
-    loop.mine(lookup=memory_of)
+def test_what_a_server_without_the_loop_deleted_is_not_trained_on(loop, monkeypatch):
+    loop.mine(lookup=look_up)
     run, _ = loop.train()
-    with EventStore(loop.store_url) as alone:
-        assert delete_by_scope(alone, "user", "ann", "default").models == {f"run:{run.id}": 1}
-    seen = []
+    with EventStore(loop.store_url) as store:
+        assert delete_by_scope(store, "user", "ann", "default").models == {f"run:{run.id}": 1}
+    trained_on = []
 
     def train(path: Path) -> None:
-        seen.append(path.read_text())
+        trained_on.append(path.read_text())
         raise InputError("enough")
 
     assert work(loop, run.id, monkeypatch, train) == 1
     assert loop.runs.get(run.id).error == "enough"
-    (told,) = seen
-    assert "ann" not in told
-    assert told.count("\n") == 9
+    (feedback,) = trained_on
+    assert "ann" not in feedback
+    assert feedback.count("\n") == 9
 
 
-def test_a_run_cancelled_before_its_process_begins_stays_cancelled(loop, monkeypatch):
-    loop.mine(lookup=memory_of)
+def test_a_run_that_is_cancelled_before_its_process_starts_stays_cancelled(loop, monkeypatch):
+    loop.mine(lookup=look_up)
     run, _ = loop.train()
     loop.runs.cancel(run.id)
     assert work(loop, run.id, monkeypatch, lambda _: pytest.fail("it trains")) == 0
@@ -154,18 +163,18 @@ def test_a_run_cancelled_before_its_process_begins_stays_cancelled(loop, monkeyp
     assert loop.train()[0].id != run.id
 
 
-def test_a_run_whose_cancelling_was_interrupted_is_cancelled_by_the_next_process(loop, monkeypatch):
-    loop.mine(lookup=memory_of)
+def test_an_interrupted_cancellation_is_completed_later(loop, monkeypatch):
+    loop.mine(lookup=look_up)
     run, _ = loop.train()
     (loop.runs.folder(run.id) / "cancel").touch()
     assert work(loop, run.id, monkeypatch, lambda _: pytest.fail("it trains")) == 0
     assert loop.recover().state == "cancelled"
-    assert loop.runs.open_run() is None
+    assert loop.runs.active() is None
     assert not (loop.runs.folder(run.id) / "feedback.jsonl").exists()
 
 
-def test_a_run_that_is_given_up_keeps_no_texts(loop):
-    loop.mine(lookup=memory_of)
+def test_a_run_that_failed_after_too_many_attempts_keeps_no_texts(loop):
+    loop.mine(lookup=look_up)
     run, _ = loop.train()
     folder = loop.runs.folder(run.id)
     for name in ("torch", "onnx"):
@@ -175,9 +184,9 @@ def test_a_run_that_is_given_up_keeps_no_texts(loop):
     assert {path.name for path in folder.iterdir()} <= {".lock", "run.json"}
 
 
-def test_a_run_given_up_by_an_earlier_release_loses_its_texts_with_the_record_of_them(loop):
-    loop.mine(lookup=memory_of)
+def test_a_failed_run_loses_its_texts_together_with_its_training_record(loop):
+    loop.mine(lookup=look_up)
     run, _ = loop.train()
     loop.runs.update(run.id, state="failed")
-    assert loop.untrained() == 10
+    assert loop.count_untrained() == 10
     assert not (loop.runs.folder(run.id) / "feedback.jsonl").exists()

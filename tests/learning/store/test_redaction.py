@@ -3,7 +3,8 @@ import time
 import pytest
 
 from mnemorank import InputError
-from mnemorank.learning.store.redaction import Policy, Redactor
+from mnemorank.learning.settings import LearningSettings, PrivacySettings
+from mnemorank.learning.store.redaction import Redactor
 
 
 @pytest.mark.parametrize(
@@ -32,8 +33,8 @@ from mnemorank.learning.store.redaction import Policy, Redactor
         ("x-eyJhbGciOiJI.eyJzdWIiOiIx.SflKxwRJSM", "x-[key]"),
     ],
 )
-def test_private_things_are_replaced(text, redacted):
-    assert Redactor(Policy()).text(text) == redacted
+def test_private_data_is_replaced(text, redacted):
+    assert Redactor(PrivacySettings()).redact(text) == redacted
 
 
 @pytest.mark.parametrize(
@@ -53,24 +54,22 @@ def test_private_things_are_replaced(text, redacted):
         "the password is on page 12 and the token is 42",
     ],
 )
-def test_other_things_stay(text):
-    assert Redactor(Policy()).text(text) == text
+def test_other_texts_are_unchanged(text):
+    assert Redactor(PrivacySettings()).redact(text) == text
 
 
-def test_redaction_can_be_narrowed_and_extended():
-    policy = Policy(redact=("email",), patterns={"badge": r"\bB-\d+\b"})
-    assert Redactor(policy).text("B-12 a@b.org +49 30 901820") == "[badge] [email] +49 30 901820"
+def test_patterns_can_be_selected_and_added():
+    privacy = PrivacySettings(redact=("email",), patterns={"badge": r"\bB-\d+\b"})
+    assert Redactor(privacy).redact("B-12 a@b.org +49 30 901820") == "[badge] [email] +49 30 901820"
 
 
-def repeated(unit: str):
+def repeat(unit: str):
     return lambda length: (unit * (length // len(unit) + 1))[:length]
 
 
-WORST = {
-    **{
-        unit: repeated(unit) for unit in ("secret:", "password is ", "-eyJ", "-----BEGIN ", "-----END ", "-sk-", "-hf_")
-    },
-    **{unit: repeated(unit) for unit in ("a", "a@1.", "1 ", "(1", "+1", "555-1234 ")},
+WORST_CASES = {
+    **{unit: repeat(unit) for unit in ("secret:", "password is ", "-eyJ", "-----BEGIN ", "-----END ", "-sk-", "-hf_")},
+    **{unit: repeat(unit) for unit in ("a", "a@1.", "1 ", "(1", "+1", "555-1234 ")},
     "key, then spaces": lambda length: "secret" + " " * length,
     "key, then letters": lambda length: "password: " + "a" * length,
     "token, then letters": lambda length: "-eyJ" * 100 + "aaaaaaaa." + "b" * length,
@@ -79,33 +78,30 @@ WORST = {
 }
 
 
-def seconds(redactor: Redactor, text: str) -> float:
+def measure_seconds(redactor: Redactor, text: str) -> float:
     started = time.thread_time()
-    redactor.text(text)
+    redactor.redact(text)
     return time.thread_time() - started
 
 
-@pytest.mark.parametrize("name", WORST)
+@pytest.mark.parametrize("name", WORST_CASES)
 def test_time_is_linear_in_the_length_of_a_text(name):
-    redactor = Redactor(Policy())
-    assert seconds(redactor, WORST[name](5_000)) < 0.5
-    short = max(min(seconds(redactor, WORST[name](50_000)) for _ in range(2)), 0.002)
-    assert seconds(redactor, WORST[name](200_000)) / short < 10
+    redactor = Redactor(PrivacySettings())
+    assert measure_seconds(redactor, WORST_CASES[name](5_000)) < 0.5
+    short = max(min(measure_seconds(redactor, WORST_CASES[name](50_000)) for _ in range(2)), 0.002)
+    assert measure_seconds(redactor, WORST_CASES[name](200_000)) / short < 10
 
 
 @pytest.mark.parametrize(
-    ("fields", "message"),
+    ("table", "field"),
     [
-        ({"redact": ("emial",)}, "unknown pattern 'emial'"),
-        ({"retention_days": 0}, "retention_days"),
-        ({"late_after_days": -1}, "late_after_days"),
+        ({"redact": ["emial"]}, "privacy.redact.0"),
+        ({"retention_days": 0}, "privacy.retention_days"),
+        ({"late_after_days": -1}, "privacy.late_after_days"),
+        ({"patterns": {"badge": "("}}, "privacy.patterns.badge"),
     ],
 )
-def test_a_bad_policy_is_refused(fields, message):
-    with pytest.raises(InputError, match=message):
-        Policy(**fields)
-
-
-def test_a_bad_pattern_is_refused():
-    with pytest.raises(InputError, match="patterns: badge: not a regular expression"):
-        Redactor(Policy(patterns={"badge": "("}))
+def test_invalid_privacy_settings(table, field):
+    with pytest.raises(InputError) as error:
+        LearningSettings.from_table({"privacy": table})
+    assert error.value.field == field

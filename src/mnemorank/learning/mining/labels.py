@@ -1,31 +1,38 @@
-"""Labels from votes: a majority with a floor decides whether a memory is right, wrong or disputed."""
+"""Labels: a majority of the votes decides whether a memory is relevant, irrelevant or disputed."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 from operator import itemgetter
 
 from mnemorank.learning.events import digest, text_hash_of
-from mnemorank.learning.mining.evidence import Lookup, Vote, query_key
-from mnemorank.learning.mining.rules import MiningRules
-from mnemorank.learning.mining.votes import by_memory
+from mnemorank.learning.mining.votes import Vote, group_by_memory, query_key
+from mnemorank.learning.settings import MiningSettings
 from mnemorank.memory.memory import Memory
 from mnemorank.text.words import terms
 
 EASY, UNJUDGED = "easy", "unjudged"
-Ring = Sequence[tuple[str, str, Memory]]
-_MANY_SPEAKERS = 4
+_MIN_ACTORS_FOR_SUPPORT = 4
+_MIN_WEIGHT, _MAX_WEIGHT = 0.1, 5.0
+
+Lookup = Callable[[str], Memory | None]
+"""Returns a memory by its id, for stores without texts."""
+
+HashedMemories = Sequence[tuple[str, str, Memory]]
+"""Hash of the text, identity and memory, ordered by hash."""
 
 
 @dataclass(frozen=True, slots=True)
-class Labelled:
-    """:param identity: `ShownMemory.identity` of the memory.
-    :param votes: what the label rests on; none for memories that nobody judged.
-    :param kind: of those: EASY or UNJUDGED.
+class LabeledMemory:
+    """A memory with the label that its votes result in.
+
+    :param identity: `ShownMemory.identity` of the memory.
+    :param votes: empty for memories that nobody judged.
+    :param kind: EASY or UNJUDGED for memories that nobody judged.
     """
 
     memory: Memory
@@ -39,97 +46,100 @@ class Labelled:
         return text_hash_of(self.identity)
 
     @property
-    def weight(self) -> float:
-        """Of the votes that agree with the label."""
+    def vote_weight(self) -> float:
+        """Total weight of the votes that agree with the label."""
         return sum(vote.weight for vote in self.votes if (vote.value > 0) == (self.label > 0))
 
 
-def label(
-    given: Sequence[Vote],
-    pool: Mapping[str, Memory],
-    rules: MiningRules,
+def label_memories(
+    votes: Sequence[Vote],
+    memories: Mapping[str, Memory],
+    settings: MiningSettings,
     lookup: Lookup | None,
     dropped: Counter[str],
-) -> tuple[list[Labelled], list[Labelled]]:
-    """The right and the wrong memories of one query, the weightiest of each.
+) -> tuple[list[LabeledMemory], list[LabeledMemory]]:
+    """Return the positives and negatives of one query, by weight.
 
-    :param pool: memories by their identity; `lookup` is asked for those that are not in it.
+    :param memories: stored memories by identity; `lookup` finds the others.
     """
-    found = []
-    speakers = len({vote.actor for vote in given})
-    for identity, same in sorted(by_memory(given).items()):
-        memory = text_of(identity, same[0].shown.memory_id, pool, lookup)
-        decided = _majority(same, speakers, rules)
+    labeled = []
+    actor_count = len({vote.actor for vote in votes})
+    for identity, group in sorted(group_by_memory(votes).items()):
+        memory = find_memory(identity, group[0].shown.memory_id, memories, lookup)
+        label = _majority(group, actor_count, settings)
         if memory is None:
             dropped["memories without a text"] += 1
-        elif decided is None:
+        elif label is None:
             dropped["disputed memories"] += 1
         else:
-            found.append(Labelled(memory, identity, decided, tuple(same)))
-    return _weightiest(found, 1.0, rules.positives), _weightiest(found, 0.0, rules.negatives)
+            labeled.append(LabeledMemory(memory, identity, label, tuple(group)))
+    return _heaviest(labeled, 1.0, settings.max_positives), _heaviest(labeled, 0.0, settings.max_negatives)
 
 
-def easy_negatives(tenant: str, query: str, ring: Ring, judged: Collection[str], most: int) -> list[Labelled]:
-    """Memories of other queries that share no word with this one.
-
-    :param ring: of the tenant's memories; where on it to begin is drawn by the query's own hash.
-    """
-    asked = set(terms(query))
-    start = bisect_left(ring, digest(tenant, query_key(query)), key=itemgetter(0))
-    found: list[Labelled] = []
-    for _, identity, memory in chain(islice(ring, start, None), islice(ring, start)):
-        if len(found) == most:
+def easy_negatives(
+    tenant: str, query: str, memories: HashedMemories, judged: Collection[str], count: int
+) -> list[LabeledMemory]:
+    """Choose memories of other queries that share no word with this one, starting at a hash of the query."""
+    query_terms = set(terms(query))
+    start = bisect_left(memories, digest(tenant, query_key(query)), key=itemgetter(0))
+    chosen: list[LabeledMemory] = []
+    for _, identity, memory in chain(islice(memories, start, None), islice(memories, start)):
+        if len(chosen) == count:
             break
-        if identity not in judged and not asked & set(terms(memory.text)):
-            found.append(Labelled(memory, identity, 0.0, kind=EASY))
-    return found
+        if identity not in judged and not query_terms & set(terms(memory.text)):
+            chosen.append(LabeledMemory(memory, identity, 0.0, kind=EASY))
+    return chosen
 
 
-def ring_of(pool: Mapping[str, Memory]) -> Ring:
-    """Memories by a hash of their text that is the same for every store."""
-    return sorted(((digest(memory.text), identity, memory) for identity, memory in pool.items()), key=itemgetter(0))
+def order_by_hash(memories: Mapping[str, Memory]) -> HashedMemories:
+    """Order memories by a hash of their text that is the same in every store."""
+    return sorted(((digest(memory.text), identity, memory) for identity, memory in memories.items()), key=itemgetter(0))
 
 
-def _majority(same: Sequence[Vote], speakers: int, rules: MiningRules) -> float | None:
-    """:param speakers: how many actors spoke on the query at all."""
-    likes = [vote for vote in same if vote.value > 0]
-    share = sum(vote.weight for vote in likes) / sum(vote.weight for vote in same)
-    # Both by weight and by heads: position correction alone must not outvote the people.
-    heads = len(likes) / len(same)
-    if min(share, heads) >= rules.floor:
-        is_supported = speakers < _MANY_SPEAKERS or len(likes) > rules.support * speakers
-        return 1.0 if is_supported and len(likes) >= rules.min_users else None
-    return 0.0 if max(share, heads) <= 1 - rules.floor else None
+def find_memory(
+    identity: str, memory_id: str | None, memories: Mapping[str, Memory], lookup: Lookup | None
+) -> Memory | None:
+    """Return the memory from the store, or from `lookup`."""
+    memory = memories.get(identity)
+    return memory if memory is not None or lookup is None or memory_id is None else lookup(memory_id)
 
 
-def text_of(identity: str, name: str | None, pool: Mapping[str, Memory], lookup: Lookup | None) -> Memory | None:
-    """The memory as the store keeps it, else as `lookup` knows it."""
-    found = pool.get(identity)
-    return found if found is not None or lookup is None or name is None else lookup(name)
-
-
-def _weightiest(labelled: Iterable[Labelled], label: float, most: int) -> list[Labelled]:
-    same = [entry for entry in labelled if entry.label == label]
-    # Ties by text: hashes are keyed by store, and the same log is to give the same examples.
-    return sorted(same, key=lambda entry: (-entry.weight, entry.memory.text))[:most]
-
-
-_LEAST, _MOST = 0.1, 5.0
-
-
-def average_weights(labelled: Iterable[Labelled]) -> dict[float, float]:
-    """By label, over what somebody judged."""
+def average_weights(labeled: Iterable[LabeledMemory]) -> dict[float, float]:
+    """Return the average vote weight of each label."""
     weights: dict[float, list[float]] = {}
-    for entry in labelled:
+    for entry in labeled:
         if entry.votes:
-            weights.setdefault(entry.label, []).append(entry.weight)
-    return {label: sum(found) / len(found) for label, found in weights.items()}
+            weights.setdefault(entry.label, []).append(entry.vote_weight)
+    return {label: sum(values) / len(values) for label, values in weights.items()}
 
 
-def weight_of(entry: Labelled, averages: Mapping[float, float] | None) -> float:
-    """Within bounds, so that no single label is all that counts; nothing for what nobody judged, which is a guess."""
+def training_weight(entry: LabeledMemory, averages: Mapping[float, float] | None) -> float:
+    """Return the weight of a label: its vote weight relative to the average, within bounds.
+
+    The label of an unjudged memory is a guess, and has no weight.
+
+    :param averages: None gives all labels the same weight.
+    """
     if entry.kind == UNJUDGED:
         return 0.0
     if averages is None or not entry.votes:
         return 1.0
-    return round(min(max(entry.weight / averages[entry.label], _LEAST), _MOST), 4)
+    return round(min(max(entry.vote_weight / averages[entry.label], _MIN_WEIGHT), _MAX_WEIGHT), 4)
+
+
+def _majority(votes: Sequence[Vote], actor_count: int, settings: MiningSettings) -> float | None:
+    """:param actor_count: actors who voted on any memory of the query."""
+    positive = [vote for vote in votes if vote.value > 0]
+    share_by_weight = sum(vote.weight for vote in positive) / sum(vote.weight for vote in votes)
+    # Position correction alone must not outvote people, so the head count has to agree.
+    share_by_head = len(positive) / len(votes)
+    if min(share_by_weight, share_by_head) >= settings.min_agreement:
+        is_supported = actor_count < _MIN_ACTORS_FOR_SUPPORT or len(positive) > settings.min_support * actor_count
+        return 1.0 if is_supported and len(positive) >= settings.min_users else None
+    return 0.0 if max(share_by_weight, share_by_head) <= 1 - settings.min_agreement else None
+
+
+def _heaviest(labeled: Iterable[LabeledMemory], label: float, count: int) -> list[LabeledMemory]:
+    matching = [entry for entry in labeled if entry.label == label]
+    # Ties are broken by text: hashes differ between stores, but the same log must result in the same examples.
+    return sorted(matching, key=lambda entry: (-entry.vote_weight, entry.memory.text))[:count]

@@ -1,42 +1,52 @@
-"""Mining: from the log to examples, with splits and provenance."""
+"""Mining: turn the feedback of a log into training and held-out examples with their provenance."""
 
 from __future__ import annotations
 
 import hashlib
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 from mnemorank.data.examples import Candidate, Example
 from mnemorank.learning.events import SEPARATOR, RerankEvent, digest, scoped_name
-from mnemorank.learning.mining.evidence import Lookup, Vote, is_chitchat, query_key, question_key, votes
 from mnemorank.learning.mining.labels import (
     UNJUDGED,
-    Labelled,
+    LabeledMemory,
+    Lookup,
     average_weights,
     easy_negatives,
-    label,
-    ring_of,
-    text_of,
-    weight_of,
+    find_memory,
+    label_memories,
+    order_by_hash,
+    training_weight,
 )
-from mnemorank.learning.mining.propensity import Propensities
-from mnemorank.learning.mining.rules import MiningRules
-from mnemorank.learning.mining.votes import admitted, by_memory
-from mnemorank.learning.signals import Signal
+from mnemorank.learning.mining.propensity import Log, Propensities
+from mnemorank.learning.mining.votes import (
+    VotesByQuery,
+    group_by_memory,
+    is_small_talk,
+    query_key,
+    question_key,
+    select_votes,
+    votes_of_event,
+)
+from mnemorank.learning.settings import MiningSettings
 from mnemorank.memory.memory import Memory
 from mnemorank.memory.moment import Moment
 
 TRAIN, HELD_OUT = "train", "held-out"
-_Place = tuple[int, str | None, str]
 
 
 @dataclass(frozen=True, slots=True)
 class MinedExample:
-    """:param provenance: what each label rests on: events, kinds of signals, how many actors, weights.
-    :param sources: (kind, name) of all that a deletion could reach: `event`, `actor`, `text`, `memory`, `tenant`.
+    """An example with its origin.
+
+    :param split: TRAIN or HELD_OUT.
+    :param provenance: what each label is based on: events, kinds of signals, number of actors, weights.
+    :param sources: (kind, name) of everything whose deletion must reach the example: `event`, `actor`, `text`,
+        `memory`, `tenant`, `file`.
     """
 
     example: Example
@@ -47,178 +57,189 @@ class MinedExample:
 
 
 @dataclass(frozen=True, slots=True)
-class Mined:
+class MiningResult:
     """:param dropped: how much was left out, by reason."""
 
     examples: tuple[MinedExample, ...]
     dropped: Mapping[str, int] = field(default_factory=dict)
 
 
-def split_of(query: str, held_out: float = 0.3) -> str:
-    """Fixed by the query's words alone, so that no query ever changes sides."""
-    return side_of(query_key(query), held_out)
+def split_of_query(query: str, held_out: float = 0.3) -> str:
+    """Return the split of a query. It depends only on the words, so that no query ever changes its split."""
+    return split_of_group(query_key(query), held_out)
 
 
-def side_of(name: str, held_out: float = 0.3) -> str:
-    """The split of a name: a query's words, or a group that a file states."""
-    # A draw of its own: recipes split by the bare hash, and theirs must not depend on ours.
-    drawn = hashlib.sha256(f"held-out{SEPARATOR}{name}".encode(errors="surrogatepass")).digest()
-    return HELD_OUT if int.from_bytes(drawn[:8], "big") / 2**64 < held_out else TRAIN
+def split_of_group(group: str, held_out: float = 0.3) -> str:
+    """Return the split of a group of queries."""
+    # Salted, because recipes split by the plain hash, and the two splits must be independent.
+    value = hashlib.sha256(f"held-out{SEPARATOR}{group}".encode(errors="surrogatepass")).digest()
+    return HELD_OUT if int.from_bytes(value[:8], "big") / 2**64 < held_out else TRAIN
 
 
 def mine(
-    log: Iterable[tuple[RerankEvent, Sequence[Signal]]],
-    propensities: Propensities,
-    rules: MiningRules | None = None,
-    lookup: Lookup | None = None,
-) -> Mined:
-    """Examples from the feedback of a log, one a query and tenant; one a day for queries that speak of the day.
+    log: Log, propensities: Propensities, settings: MiningSettings | None = None, lookup: Lookup | None = None
+) -> MiningResult:
+    """Turn the feedback of a log into examples: one per tenant and query, and per day if the query depends on it.
 
-    :param lookup: gives a memory by its id, for stores that may not keep texts.
+    :param lookup: returns a memory by its id, for stores without texts.
     """
-    rules = rules or MiningRules()
+    settings = settings or MiningSettings()
     dropped: Counter[str] = Counter()
-    asked = _read(log, propensities, rules, dropped)
-    counted = admitted(asked.votes, rules, dropped)
-    rings = {tenant: ring_of(pool) for tenant, pool in asked.pools.items()}
+    feedback = _read_log(log, propensities, settings, dropped)
+    votes_by_query = select_votes(feedback.votes, settings, dropped)
+    hashed_memories = {tenant: order_by_hash(memories) for tenant, memories in feedback.memories.items()}
     drafts = []
-    for (tenant, key), given in sorted(counted.items()):
-        pool = asked.pools.get(tenant, {})
-        right, wrong = label(given, pool, rules, lookup, dropped)
-        if not right:
+    for (tenant, key), votes in sorted(votes_by_query.items()):
+        memories = feedback.memories.get(tenant, {})
+        positives, negatives = label_memories(votes, memories, settings, lookup, dropped)
+        if not positives:
             dropped["queries without a positive"] += 1
             continue
-        latest = max((vote.event for vote in given), key=lambda event: (event.time, event.id))
-        judged = by_memory(given)
-        if not wrong:
-            wrong = easy_negatives(tenant, latest.query or "", rings.get(tenant, ()), judged, rules.easy_negatives)
-        split = split_of(latest.query or "", rules.held_out)
+        latest = max((vote.event for vote in votes), key=lambda event: (event.time, event.id))
+        query = latest.query or ""
+        judged = group_by_memory(votes)
+        if not negatives:
+            negatives = easy_negatives(tenant, query, hashed_memories.get(tenant, ()), judged, settings.easy_negatives)
+        split = split_of_query(query, settings.held_out)
         if split == HELD_OUT:
-            known = {*judged, *(entry.identity for entry in wrong)}
-            wrong = [*wrong, *_unjudged(asked.shown[tenant, key], pool, lookup, known, rules.unjudged)]
-        if not wrong:
+            known = {*judged, *(entry.identity for entry in negatives)}
+            shown = feedback.shown[tenant, key]
+            negatives = [*negatives, *_unjudged(shown, memories, lookup, known, settings.max_unjudged)]
+        if not negatives:
             dropped["queries without a negative"] += 1
             continue
-        labelled = (*right, *wrong)
-        drafts.append(_Draft(tenant, key, split, latest, labelled, asked.suppliers(tenant, key, labelled)))
-    averages = average_weights(entry for draft in drafts for entry in draft.labelled)
-    return Mined(tuple(_assembled(draft, averages if rules.weighted else None) for draft in drafts), dict(dropped))
+        labeled = (*positives, *negatives)
+        drafts.append(_Draft(tenant, key, split, latest, labeled, feedback.text_sources(tenant, key, labeled)))
+    averages = average_weights(entry for draft in drafts for entry in draft.labeled) if settings.weighted else None
+    return MiningResult(tuple(_build_example(draft, averages) for draft in drafts), dict(dropped))
+
+
+class _Placement(NamedTuple):
+    """Where a query showed a memory best."""
+
+    rank: int
+    memory_id: str | None
+    event_id: str
 
 
 @dataclass(slots=True)
-class _Asked:
-    """What the log holds.
+class _Feedback:
+    """What a log contains.
 
-    :param votes: by tenant and query.
-    :param shown: what was shown, by tenant and query: identity → best position, the memory's id, and the event's.
-    :param pools: memories by tenant and identity.
-    :param stored_by: ids of the events that the memories of the pools are from.
+    :param shown: by tenant and query: identity of each shown memory → where it was shown.
+    :param memories: by tenant: identity → memory.
+    :param stored_by: tenant and identity → id of the event that the memory was read from.
     """
 
-    votes: dict[tuple[str, str], list[Vote]] = field(default_factory=lambda: defaultdict(list))
-    shown: dict[tuple[str, str], dict[str, _Place]] = field(default_factory=lambda: defaultdict(dict))
-    pools: dict[str, dict[str, Memory]] = field(default_factory=lambda: defaultdict(dict))
+    votes: VotesByQuery = field(default_factory=lambda: defaultdict(list))
+    shown: dict[tuple[str, str], dict[str, _Placement]] = field(default_factory=lambda: defaultdict(dict))
+    memories: dict[str, dict[str, Memory]] = field(default_factory=lambda: defaultdict(dict))
     stored_by: dict[tuple[str, str], str] = field(default_factory=dict)
 
-    def suppliers(self, tenant: str, key: str, labelled: Iterable[Labelled]) -> frozenset[str]:
-        """Ids of the events that gave an example its texts, or showed what nobody judged: a deletion reaches them."""
-        found = set()
-        for entry in labelled:
-            found.add(self.stored_by.get((tenant, entry.identity)))
+    def text_sources(self, tenant: str, key: str, labeled: Iterable[LabeledMemory]) -> frozenset[str]:
+        """Ids of the events that supplied texts or unjudged memories; deleting them must reach the example."""
+        event_ids = set()
+        for entry in labeled:
+            event_ids.add(self.stored_by.get((tenant, entry.identity)))
             if entry.kind == UNJUDGED:
-                found.add(self.shown[tenant, key][entry.identity][2])
-        return frozenset(name for name in found if name is not None)
+                event_ids.add(self.shown[tenant, key][entry.identity].event_id)
+        return frozenset(event_id for event_id in event_ids if event_id is not None)
 
 
 @dataclass(frozen=True, slots=True)
 class _Draft:
+    """An example before the weights of its labels are known, which depend on all examples."""
+
     tenant: str
     key: str
     split: str
     latest: RerankEvent
-    labelled: tuple[Labelled, ...]
-    suppliers: frozenset[str]
+    labeled: tuple[LabeledMemory, ...]
+    text_sources: frozenset[str]
 
 
-def _read(
-    log: Iterable[tuple[RerankEvent, Sequence[Signal]]],
-    propensities: Propensities,
-    rules: MiningRules,
-    dropped: Counter[str],
-) -> _Asked:
-    asked = _Asked()
+def _read_log(log: Log, propensities: Propensities, settings: MiningSettings, dropped: Counter[str]) -> _Feedback:
+    feedback = _Feedback()
     for event, signals in log:
         if event.query is None:
             dropped["events without a stored query"] += 1
             continue
-        if is_chitchat(event.query):
-            dropped["chit-chat"] += 1
+        if is_small_talk(event.query):
+            dropped["small talk"] += 1
             continue
         key = event.tenant, question_key(event)
-        places = asked.shown[key]
+        placements = feedback.shown[key]
         for shown in event.shown:
             identity = shown.identity
-            if identity not in places or shown.position < places[identity][0]:
-                places[identity] = shown.position, shown.memory_id, event.id
-            if shown.memory is not None and identity not in asked.pools[event.tenant]:
-                asked.pools[event.tenant][identity] = shown.memory
-                asked.stored_by[event.tenant, identity] = event.id
-        given = votes(event, signals, propensities, clip=rules.clip, skip_weight=rules.skip_weight)
-        if not given:
+            if identity not in placements or shown.rank < placements[identity].rank:
+                placements[identity] = _Placement(shown.rank, shown.memory_id, event.id)
+            if shown.memory is not None and identity not in feedback.memories[event.tenant]:
+                feedback.memories[event.tenant][identity] = shown.memory
+                feedback.stored_by[event.tenant, identity] = event.id
+        votes = votes_of_event(event, signals, propensities, clip=settings.clip, skip_weight=settings.skip_weight)
+        if not votes:
             dropped["events without evidence"] += 1
-        asked.votes[key] += given
-    return asked
+        feedback.votes[key] += votes
+    return feedback
 
 
 def _unjudged(
-    shown: Mapping[str, _Place],
-    pool: Mapping[str, Memory],
+    shown: Mapping[str, _Placement],
+    memories: Mapping[str, Memory],
     lookup: Lookup | None,
     judged: Collection[str],
-    most: int,
-) -> list[Labelled]:
-    """What was shown and nobody spoke on.
+    count: int,
+) -> list[LabeledMemory]:
+    """Return the shown memories that nobody judged.
 
-    Without it a held-out example would hold, of the memories that were not clicked, only those *above* a click:
-    the order that was shown would look bad, and any other order good.
+    Without them, the only unclicked memories in a held-out example would be those above a click: the order that was
+    shown would look bad, and any other order good.
     """
-    silent = sorted((place, identity, name) for identity, (place, name, _) in shown.items() if identity not in judged)
-    found = ((identity, text_of(identity, name, pool, lookup)) for _, identity, name in silent[:most])
-    return [Labelled(memory, identity, 0.0, kind=UNJUDGED) for identity, memory in found if memory is not None]
+    silent = sorted(
+        (placement.rank, identity, placement.memory_id)
+        for identity, placement in shown.items()
+        if identity not in judged
+    )
+    found = (
+        (identity, find_memory(identity, memory_id, memories, lookup)) for _, identity, memory_id in silent[:count]
+    )
+    return [LabeledMemory(memory, identity, 0.0, kind=UNJUDGED) for identity, memory in found if memory is not None]
 
 
-def _assembled(draft: _Draft, averages: Mapping[float, float] | None) -> MinedExample:
-    """:param averages: of the weights of each label; None to give all the same weight."""
-    tenant, labelled = draft.tenant, draft.labelled
-    cast = [vote for entry in labelled for vote in entry.votes]
-    sources = {("tenant", tenant)} | {("text", entry.text_hash) for entry in labelled}
-    # Of suppliers the event alone: an actor is given the examples they spoke in, not those of others' questions.
-    sources |= {("event", name) for name in (*(vote.event.id for vote in cast), draft.latest.id, *draft.suppliers)}
-    for vote in cast:
-        sources |= {("actor", scoped_name(tenant, name)) for name in (vote.actor, vote.event.user) if name}
-    sources |= {("memory", scoped_name(tenant, entry.memory.id)) for entry in labelled if entry.memory.id}
+def _build_example(draft: _Draft, averages: Mapping[float, float] | None) -> MinedExample:
+    tenant, labeled = draft.tenant, draft.labeled
+    votes = [vote for entry in labeled for vote in entry.votes]
+    event_ids = {*(vote.event.id for vote in votes), draft.latest.id, *draft.text_sources}
+    # Users who merely supplied a text are no source: an export of their data must not contain others' questions.
+    actors = {name for vote in votes for name in (vote.actor, vote.event.user) if name}
+    sources = {("tenant", tenant)}
+    sources |= {("text", entry.text_hash) for entry in labeled}
+    sources |= {("event", event_id) for event_id in event_ids}
+    sources |= {("actor", scoped_name(tenant, actor)) for actor in actors}
+    sources |= {("memory", scoped_name(tenant, entry.memory.id)) for entry in labeled if entry.memory.id}
     provenance = {
         "origin": "feedback",
-        "actors": len({vote.actor for vote in cast}),
-        "events": sorted({vote.event.id for vote in cast}),
-        "models": sorted({vote.event.model_version for vote in cast}),
-        "labels": [_told(entry) for entry in labelled],
+        "actors": len({vote.actor for vote in votes}),
+        "events": sorted({vote.event.id for vote in votes}),
+        "models": sorted({vote.event.model_version for vote in votes}),
+        "labels": [_label_provenance(entry) for entry in labeled],
     }
+    query = draft.latest.query or ""
     example = Example(
         id="feedback-" + digest(tenant, draft.key),
-        query=draft.latest.query or "",
+        query=query,
         candidates=tuple(
-            Candidate(entry.memory.with_score(None), entry.label, weight_of(entry, averages)) for entry in labelled
+            Candidate(entry.memory.with_score(None), entry.label, training_weight(entry, averages)) for entry in labeled
         ),
-        query_time=_asked_at(draft.latest),
-        group=query_key(draft.latest.query or ""),
+        query_time=_query_time(draft.latest),
+        group=query_key(query),
         source="feedback",
     )
     return MinedExample(example, tenant, draft.split, provenance, frozenset(sources))
 
 
-def _asked_at(event: RerankEvent) -> Moment | None:
-    """The `now` that an event was answered by: the request's, else the clock's; None where that is no date."""
+def _query_time(event: RerankEvent) -> Moment | None:
+    """The `now` of an event: that of the request, or the time of the log; None if that is not a valid date."""
     if event.query_time:
         return Moment.parse(event.query_time)
     try:
@@ -227,10 +248,10 @@ def _asked_at(event: RerankEvent) -> Moment | None:
         return None
 
 
-def _told(entry: Labelled) -> dict[str, Any]:
+def _label_provenance(entry: LabeledMemory) -> dict[str, Any]:
     return {
         "text_hash": entry.text_hash,
         "label": entry.label,
-        "weight": round(entry.weight, 4),
+        "weight": round(entry.vote_weight, 4),
         "votes": dict(sorted(Counter(vote.kind for vote in entry.votes).items())) or {entry.kind: 1},
     }

@@ -1,142 +1,155 @@
-"""How likely a memory at each position was looked at, estimated from the log.
+"""Estimate from the log how likely users were to examine each rank.
 
-The position-based click model: a click needs a look, which depends on the position, and a relevant memory, which does
-not. Where the same memory was shown for the same query at different positions (models change, exploration swaps
-neighbours) the two can be told apart; expectation maximisation does. All other impressions say nothing about
-positions and are left out, and where few are left the prior 1/(position+1)^decay stands.
+This is the position-based click model: a click needs an examination, which depends on the rank, and a relevant memory,
+which does not. Where the same memory was shown at several ranks for the same query, because models change or
+exploration swaps neighbors, expectation maximization separates the two. Other impressions say nothing about ranks and
+are left out. With little evidence the estimate stays close to the prior, `rank ** -0.7`.
 
-That a memory was passed over only shows where something below it was clicked or cited, which is likelier the higher it
-stands. Left uncorrected, that alone would teach the model to turn its own order round.
+A skipped memory is only observed when something below it was clicked or cited, which is more likely near the top.
+Without a correction, that alone would teach the model to reverse its own order.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mnemorank._internal.arrays import Floats
-from mnemorank.learning.events import RerankEvent
+from mnemorank.learning.events import SEPARATOR, RerankEvent
 from mnemorank.learning.signals import SHOWS_INTEREST, Signal
 from mnemorank.text.words import words
 
 PRIOR_DECAY = 0.7
 PRIOR_STRENGTH = 20.0
+_MAX_RANK = 50  # lower ranks share one estimate
+
+Log = Iterable[tuple[RerankEvent, Sequence[Signal]]]
+"""Events with their signals, as `EventStore.events` returns them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Impression:
-    """:param key: tells the query and memory, whatever the position."""
+    """A memory shown at a rank.
+
+    :param key: the same for the same query and memory, whatever the rank.
+    :param rank: from 1.
+    """
 
     key: str
-    position: int
+    rank: int
     clicked: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Propensities:
-    """:param looked: chance of a look by position, relative to the first; never rises further down.
-    :param evidence: impressions that it rests on; 0 for the prior.
-    :param passed: chance by position that it would show if the memory there was passed over; never rises further down.
+    """How likely user behavior was to be observed at each rank.
+
+    :param examined: probability that a rank was examined, relative to rank 1, which comes first; never increases.
+    :param impressions: number of impressions behind the estimate; 0 for the prior.
+    :param skip_observed: probability that skipping a memory at a rank would be observed; never increases.
     """
 
-    looked: tuple[float, ...] = (1.0,)
-    evidence: int = 0
-    passed: tuple[float, ...] = (1.0,)
+    examined: tuple[float, ...] = (1.0,)
+    impressions: int = 0
+    skip_observed: tuple[float, ...] = (1.0,)
 
-    def at(self, position: int) -> float:
-        if position < len(self.looked):
-            return self.looked[position]
-        return min(self.looked[-1], prior(position))
+    def examination(self, rank: int) -> float:
+        """Return the probability that a rank was examined, relative to rank 1."""
+        if rank <= len(self.examined):
+            return self.examined[rank - 1]
+        return min(self.examined[-1], prior(rank))
 
-    def passed_at(self, position: int) -> float:
-        """Relative to the first position."""
-        return self.passed[min(position, len(self.passed) - 1)] / self.passed[0]
-
-
-def prior(position: int) -> float:
-    return float((position + 1) ** -PRIOR_DECAY)
+    def skip_observation(self, rank: int) -> float:
+        """Return the probability that a skip at a rank was observed, relative to rank 1."""
+        return self.skip_observed[min(rank, len(self.skip_observed)) - 1] / self.skip_observed[0]
 
 
-def impressions(log: Iterable[tuple[RerankEvent, Sequence[Signal]]]) -> Iterable[Impression]:
-    """What the log says about clicks: one impression a memory shown."""
+def prior(rank: int) -> float:
+    """Return the examination probability that is assumed without evidence."""
+    return float(rank**-PRIOR_DECAY)
+
+
+def read_impressions(log: Log) -> Iterator[Impression]:
+    """Iterate over the impressions of a log, one per shown memory."""
     for event, signals in log:
         if event.query is None:
             continue
-        clicked = {signal.position for signal in signals if signal.kind == "click" and not signal.late}
-        asked = " ".join(words(event.query))
+        clicked = {signal.rank for signal in signals if signal.kind == "click" and not signal.late}
+        query = " ".join(words(event.query))
         for shown in event.shown:
-            key = f"{event.tenant}\x1f{asked}\x1f{shown.identity}"
-            yield Impression(key, shown.position, shown.position in clicked)
+            key = SEPARATOR.join((event.tenant, query, shown.identity))
+            yield Impression(key, shown.rank, shown.rank in clicked)
 
 
-def estimate(log: Iterable[tuple[RerankEvent, Sequence[Signal]]]) -> Propensities:
-    """What the log says about positions."""
+def estimate_propensities(log: Log) -> Propensities:
+    """Estimate propensities from a log, in one pass."""
     lowest: list[int] = []
 
-    def noted() -> Iterable[tuple[RerankEvent, Sequence[Signal]]]:
+    def collect_lowest() -> Iterator[tuple[RerankEvent, Sequence[Signal]]]:
         for event, signals in log:
-            wanted = [s.position for s in signals if s.kind in SHOWS_INTEREST and s.position >= 0 and not s.late]
-            if wanted:
-                lowest.append(max(wanted))
+            ranks = [s.rank for s in signals if s.kind in SHOWS_INTEREST and s.rank is not None and not s.late]
+            if ranks:
+                lowest.append(max(ranks))
             yield event, signals
 
-    found = looks(impressions(noted()))
-    return replace(found, passed=_passed(lowest))
+    propensities = estimate_examination(read_impressions(collect_lowest()))
+    return replace(propensities, skip_observed=_estimate_skip_observation(lowest))
 
 
-def _passed(lowest: Sequence[int], most_positions: int = 50) -> tuple[float, ...]:
-    """:param lowest: of each event with interest in something, the lowest position of it."""
-    places = np.arange(min(max(lowest, default=0) + 1, most_positions))
-    below = (np.array(lowest, dtype=np.int64)[None, :] > places[:, None]).sum(axis=1)
-    expected = np.array([prior(int(place) + 1) for place in places])
+def estimate_examination(impressions: Iterable[Impression], *, iterations: int = 200) -> Propensities:
+    """Fit the examination probability of each rank to impressions."""
+    informative = _shown_at_several_ranks(impressions)
+    if not any(impression.clicked for impression in informative):
+        return Propensities(tuple(prior(rank) for rank in range(1, 11)))
+    number_by_key = {key: number for number, key in enumerate(dict.fromkeys(i.key for i in informative))}
+    pair = np.array([number_by_key[i.key] for i in informative])
+    index = np.array([min(i.rank, _MAX_RANK) - 1 for i in informative])
+    clicked = np.array([i.clicked for i in informative], dtype=np.float64)
+    expected = np.array([prior(rank) for rank in range(1, int(index.max()) + 2)])
+    examined = _fit(pair, index, clicked, expected, iterations)
+    decreasing = np.minimum.accumulate(np.clip(examined / examined[0], 1e-3, 1.0))
+    return Propensities(tuple(float(value) for value in decreasing), len(informative))
+
+
+def _estimate_skip_observation(lowest: Sequence[int]) -> tuple[float, ...]:
+    """:param lowest: for each event with interest in some memory, the lowest rank of interest."""
+    ranks = np.arange(1, min(max(lowest, default=1), _MAX_RANK) + 1)
+    below = (np.array(lowest, dtype=np.int64)[None, :] > ranks[:, None]).sum(axis=1)
+    expected = np.array([prior(int(rank) + 1) for rank in ranks])
     return tuple(float(x) for x in (below + PRIOR_STRENGTH * expected) / (len(lowest) + PRIOR_STRENGTH))
 
 
-def looks(seen: Iterable[Impression], *, most_positions: int = 50, rounds: int = 200) -> Propensities:
-    """The chance of a look by position, fitted to impressions.
-
-    :param most_positions: positions past this share the last one's estimate.
-    """
-    harvested = _shown_at_several_positions(seen, most_positions)
-    if not any(impression.clicked for impression in harvested):
-        return Propensities(tuple(prior(position) for position in range(10)))
-    keys = {key: number for number, key in enumerate(dict.fromkeys(i.key for i in harvested))}
-    pair = np.array([keys[i.key] for i in harvested])
-    place = np.array([min(i.position, most_positions - 1) for i in harvested])
-    clicked = np.array([i.clicked for i in harvested], dtype=np.float64)
-    expected = np.array([prior(position) for position in range(int(place.max()) + 1)])
-    looked = _fit(pair, place, clicked, expected, rounds)
-    falling = np.minimum.accumulate(np.clip(looked / looked[0], 1e-3, 1.0))
-    return Propensities(tuple(float(value) for value in falling), len(harvested))
-
-
-def _shown_at_several_positions(seen: Iterable[Impression], most_positions: int) -> list[Impression]:
+def _shown_at_several_ranks(impressions: Iterable[Impression]) -> list[Impression]:
     by_key: dict[str, list[Impression]] = defaultdict(list)
-    for impression in seen:
+    for impression in impressions:
         by_key[impression.key].append(impression)
     return [
         impression
         for group in by_key.values()
-        if len({min(i.position, most_positions - 1) for i in group}) > 1
+        if len({min(i.rank, _MAX_RANK) for i in group}) > 1
         for impression in group
     ]
 
 
-def _fit(pair: NDArray[np.int64], place: NDArray[np.int64], clicked: Floats, expected: Floats, rounds: int) -> Floats:
-    """The chance of a look by position, on the scale of `expected`, to which each position is drawn a little."""
-    pairs, places = int(pair.max()) + 1, len(expected)
-    shows, looks = np.bincount(pair, minlength=pairs), np.bincount(place, minlength=places)
-    overall = clicked.mean()
-    looked, relevant = expected.copy(), np.full(pairs, min(2 * overall, 0.5))
-    for _ in range(rounds):
-        look, relevance = looked[place], relevant[pair]
-        neither = np.maximum(1 - look * relevance, 1e-9)
-        was_looked_at = np.where(clicked > 0, 1.0, look * (1 - relevance) / neither)
-        was_relevant = np.where(clicked > 0, 1.0, relevance * (1 - look) / neither)
-        looked = (np.bincount(place, was_looked_at, places) + PRIOR_STRENGTH * expected) / (looks + PRIOR_STRENGTH)
-        relevant = (np.bincount(pair, was_relevant, pairs) + overall) / (shows + 1)
-    return looked
+def _fit(
+    pair: NDArray[np.int64], index: NDArray[np.int64], clicked: Floats, expected: Floats, iterations: int
+) -> Floats:
+    """Expectation maximization of the examination probability by rank, shrunk towards `expected`."""
+    pair_count, rank_count = int(pair.max()) + 1, len(expected)
+    per_pair, per_rank = np.bincount(pair, minlength=pair_count), np.bincount(index, minlength=rank_count)
+    click_rate = clicked.mean()
+    examined, relevant = expected.copy(), np.full(pair_count, min(2 * click_rate, 0.5))
+    for _ in range(iterations):
+        examination, relevance = examined[index], relevant[pair]
+        no_click = np.maximum(1 - examination * relevance, 1e-9)
+        was_examined = np.where(clicked > 0, 1.0, examination * (1 - relevance) / no_click)
+        was_relevant = np.where(clicked > 0, 1.0, relevance * (1 - examination) / no_click)
+        examined = (np.bincount(index, was_examined, rank_count) + PRIOR_STRENGTH * expected) / (
+            per_rank + PRIOR_STRENGTH
+        )
+        relevant = (np.bincount(pair, was_relevant, pair_count) + click_rate) / (per_pair + 1)
+    return examined

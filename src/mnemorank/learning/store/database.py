@@ -1,50 +1,67 @@
-"""Opening the store's database: SQLite with a write-ahead log, or PostgreSQL."""
+"""Database connections of the event store: SQLite with a write-ahead log, or PostgreSQL."""
 
 from __future__ import annotations
 
 import secrets
 import sqlite3
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url, select, text
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, TimeoutError
 
-from mnemorank.errors import InputError, MissingExtraError
+from mnemorank._internal.atomic import write_atomic
+from mnemorank.errors import ConflictError, InputError, MissingExtraError
 from mnemorank.learning.store import schema
 
-_PATIENCE = 30_000  # milliseconds that SQLite waits for another process's lock
-EVENT_PATIENCE = 1_000  # for a lock, while an answer waits for its event to be written
-_LOG_PATIENCE = 200  # for others to leave the log; nobody can write meanwhile
+EVENT_TIMEOUT = 1.0
+"""Default of `timeout_seconds`: how long recording an event may delay a response."""
+
+# Seconds that everything else may wait: feedback, mining, deletion.
+_LOCK_TIMEOUT = 30.0
+_STATEMENT_TIMEOUT = 300.0
+_CONNECT_TIMEOUT = 10
+_CHECKPOINT_TIMEOUT = 0.2  # nobody can write meanwhile
+_DELETION_LOCK = 7266839015
+# Detect a dead network within half a minute rather than the two hours of the operating system.
+_KEEPALIVE = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3, "tcp_user_timeout": 30_000}
 
 
 class Database:
-    """Connections for reading and for writing.
+    """Connections for reading and writing.
 
-    A transaction that `writing` leaves without an error is on disk as far as the process is concerned: no kill of it
-    loses the transaction. With SQLite a power cut may lose the last ones (`synchronous=NORMAL`), never damage the file.
+    Once `writing` exits without an error, the transaction survives a kill of the process. With SQLite, a power failure
+    may lose the last transactions (`synchronous=NORMAL`), but never damages the file.
 
     :param url: a path or `sqlite:///PATH` for SQLite, `postgresql://…` for PostgreSQL.
+    :param event_timeout: seconds that the database may keep a writer of events waiting.
     """
 
-    def __init__(self, url: str | Path) -> None:
-        self.engine = _engine(url)
-        self._writes = self.engine.execution_options(mnemorank_write=True)
-        # SQLite takes one writer at a time; threads that queue here do not poll for its lock.
-        self._one_writer = threading.Lock() if self.engine.dialect.name == "sqlite" else None
-        self._log_is_due = False
+    def __init__(self, url: str | Path, *, event_timeout: float = EVENT_TIMEOUT) -> None:
+        self.engine = _create_engine(url, _LOCK_TIMEOUT, _STATEMENT_TIMEOUT)
+        self.is_sqlite = self.engine.dialect.name == "sqlite"
+        # Events have connections of their own: they wait for no other user of the pool, and time out sooner.
+        event_engine = _create_engine(url, event_timeout, event_timeout)
+        self._event_engine = event_engine.execution_options(mnemorank_write=True)
+        self._write_engine = self.engine.execution_options(mnemorank_write=True)
+        # SQLite has one writer at a time. Threads that wait here do not poll for its lock.
+        self._writer_lock = threading.Lock()
+        self._needs_checkpoint = False
         try:
             with self.writing() as connection:
-                schema.migrate(connection)
-                self.salt = _salt(connection)
+                schema.create_tables(connection)
+                self.salt = _load_salt(connection)
         except DBAPIError as error:
-            self.engine.dispose()
+            self._dispose()
             shown = self.engine.url.set(query={}).render_as_string(hide_password=True)
-            raise InputError(f"cannot open {shown}: {error.orig}", field="store") from None
+            raise InputError(f"could not open {shown}: {error.orig}", field="store", code="unavailable") from None
         except BaseException:
-            self.engine.dispose()
+            self._dispose()
             raise
 
     @contextmanager
@@ -53,69 +70,84 @@ class Database:
             yield connection
 
     @contextmanager
-    def writing(self, patience: int | None = None) -> Iterator[Connection]:
-        """A transaction that writes.
-
-        :param patience: milliseconds that SQLite's lock is waited for. By default as long as other threads need, and
-            half a minute for another process.
-        """
-        wait = _PATIENCE if patience is None else patience
-        with (
-            self._sole_writer(patience),
-            self._writes.connect() as connection,
-            connection.execution_options(mnemorank_patience=wait).begin(),
-        ):
+    def writing(self) -> Iterator[Connection]:
+        """Open a transaction for writing. It waits for other threads, and up to 30 seconds for other processes."""
+        with self._exclusive_writer(None) as busy_timeout, _begin(self._write_engine, busy_timeout) as connection:
             yield connection
 
     @contextmanager
-    def _sole_writer(self, patience: int | None) -> Iterator[None]:
-        if self._one_writer is None:
-            yield
-            return
-        if not self._one_writer.acquire(timeout=-1 if patience is None else patience / 1000):
-            raise TimeoutError(f"the store was locked by another thread for {patience} ms")
-        try:
-            yield
-        finally:
-            self._one_writer.release()
+    def writing_events(self, timeout: float) -> Iterator[Connection]:
+        """Open a transaction that fails when the database is locked for longer than the timeout in seconds.
 
-    def forget_log(self) -> bool:
-        """Empty SQLite's log, which keeps what was written, deleted texts too, until it is moved into the file.
-
-        False where somebody still uses it; `close` then tries again.
+        PostgreSQL applies the `event_timeout` of the constructor to each statement.
         """
-        if self._one_writer is None:
+        with self._exclusive_writer(timeout) as busy_timeout, _begin(self._event_engine, busy_timeout) as connection:
+            yield connection
+
+    @contextmanager
+    def _exclusive_writer(self, timeout: float | None) -> Iterator[float]:
+        """Hold SQLite's writer lock; yield the seconds that remain for a lock of another process."""
+        if not self.is_sqlite:
+            yield 0.0
+            return
+        started = time.monotonic()
+        if not self._writer_lock.acquire(timeout=-1 if timeout is None else timeout):
+            raise TimeoutError(f"the store was locked by another thread for {timeout:g} seconds")
+        try:
+            yield _LOCK_TIMEOUT if timeout is None else max(timeout - (time.monotonic() - started), 0.0)
+        finally:
+            self._writer_lock.release()
+
+    def checkpoint(self) -> bool:
+        """Empty SQLite's write-ahead log, which otherwise keeps deleted texts; return False if a reader prevents it.
+
+        `close` tries again.
+        """
+        if not self.is_sqlite:
             return True
         connecting = self.engine.connect().execution_options(isolation_level="AUTOCOMMIT")
-        with self._one_writer, connecting as connection:
-            connection.execute(text(f"PRAGMA busy_timeout={_LOG_PATIENCE}"))
+        with self._writer_lock, connecting as connection:
+            connection.execute(text(_busy_timeout(_CHECKPOINT_TIMEOUT)))
             try:
-                self._log_is_due = bool(connection.execute(text("PRAGMA wal_checkpoint(TRUNCATE)")).one()[0])
+                self._needs_checkpoint = bool(connection.execute(text("PRAGMA wal_checkpoint(TRUNCATE)")).one()[0])
             finally:
-                connection.execute(text(f"PRAGMA busy_timeout={_PATIENCE}"))
-        return not self._log_is_due
+                connection.execute(text(_busy_timeout(_LOCK_TIMEOUT)))
+        return not self._needs_checkpoint
 
     def close(self) -> None:
         try:
-            if self._log_is_due:
-                self.forget_log()
+            if self._needs_checkpoint:
+                self.checkpoint()
         finally:
-            self.engine.dispose()
+            self._dispose()
+
+    def _dispose(self) -> None:
+        self.engine.dispose()
+        self._event_engine.dispose()
 
 
-def take_turns(connection: Connection) -> None:
-    """Begin a transaction with this that deletes, or stores what was made of the log: none sees half of another.
+@contextmanager
+def _begin(engine: Engine, busy_timeout: float) -> Iterator[Connection]:
+    with (
+        engine.connect() as connection,
+        connection.execution_options(mnemorank_busy_timeout=busy_timeout).begin(),
+    ):
+        yield connection
 
-    SQLite has one writer at a time as it is.
+
+def lock_deletions(connection: Connection) -> None:
+    """Serialize transactions that delete, or that store what was derived from the log.
+
+    Call it first in the transaction. SQLite has one writer at a time anyway.
     """
     if connection.dialect.name == "postgresql":
-        connection.execute(text("SELECT pg_advisory_xact_lock(7266839015)"))
+        connection.execute(text(f"SELECT pg_advisory_xact_lock({_DELETION_LOCK})"))
 
 
-def address(url: str | Path) -> str:
-    """Where a store is, without what is secret about it: to be told, and to see whether two are the same."""
-    with _told_errors():
-        parsed = _parsed(url)
+def public_address(url: str | Path) -> str:
+    """Return the address of a store without its credentials, for messages and comparisons."""
+    with _url_errors():
+        parsed = _parse_url(url)
         if parsed.get_backend_name() == "sqlite":
             return f"sqlite:///{Path(parsed.database or '').resolve()}"
         query = {name: value for name, value in parsed.query.items() if name in ("host", "port")}
@@ -123,9 +155,45 @@ def address(url: str | Path) -> str:
         return bare.render_as_string()
 
 
-def _parsed(url: str | Path) -> URL:
-    given = str(url)
-    parsed = make_url(given if "://" in given else f"sqlite:///{given}")
+@dataclass(frozen=True, slots=True)
+class StoreAddress:
+    """A note in a loop's folder of which store holds its events, if it is not the one that the settings name.
+
+    Without it, a command without `--store` would take an empty store for the loop's.
+
+    :param path: the file of the note.
+    :param configured: the store that the settings name.
+    """
+
+    path: Path
+    configured: str
+
+    def check(self, url: str | None) -> None:
+        """Raise an error if no URL is given although the events are elsewhere."""
+        if url is not None or not self.path.exists():
+            return
+        recorded = self.path.read_text(encoding="utf-8").strip()
+        configured = public_address(self.configured)
+        if recorded != configured:
+            raise ConflictError(
+                f"the events of this loop are in {recorded}; name it with --store or MNEMORANK_STORE. "
+                f"To start over with {configured}, remove {self.path}",
+                field="store",
+                code="other_store",
+            )
+
+    def write(self, url: str) -> None:
+        """Record the address in use, without credentials."""
+        address = public_address(url)
+        if address == public_address(self.configured):
+            self.path.unlink(missing_ok=True)
+        elif not self.path.exists() or self.path.read_text(encoding="utf-8").strip() != address:
+            write_atomic(self.path, address + "\n")
+
+
+def _parse_url(url: str | Path) -> URL:
+    address = str(url)
+    parsed = make_url(address if "://" in address else f"sqlite:///{address}")
     if parsed.drivername in ("postgres", "postgresql"):
         parsed = parsed.set(drivername="postgresql+psycopg")
     if parsed.get_backend_name() not in ("sqlite", "postgresql"):
@@ -133,55 +201,83 @@ def _parsed(url: str | Path) -> URL:
     return parsed
 
 
-def _engine(url: str | Path) -> Engine:
-    with _told_errors():
-        parsed = _parsed(url)
+def _create_engine(url: str | Path, lock_timeout: float, statement_timeout: float) -> Engine:
+    with _url_errors():
+        parsed = _parse_url(url)
         if parsed.get_backend_name() == "sqlite":
-            return _sqlite(parsed)
-        return create_engine(parsed, pool_pre_ping=True, hide_parameters=True)
+            return _create_sqlite_engine(parsed)
+        return _create_postgres_engine(parsed, lock_timeout, statement_timeout)
 
 
 @contextmanager
-def _told_errors() -> Iterator[None]:
+def _url_errors() -> Iterator[None]:
     try:
         yield
-    except (ArgumentError, NoSuchModuleError):
+    except InputError:
+        raise
+    except (ArgumentError, NoSuchModuleError, ValueError):  # a port that is not a number is a `ValueError`
         raise InputError("expected a path, sqlite:///PATH or postgresql://USER@HOST/NAME", field="store") from None
     except ImportError as error:
         raise MissingExtraError(f"store: PostgreSQL needs `pip install 'mnemorank[postgres]'` ({error})") from error
 
 
-def _sqlite(url: URL) -> Engine:
+def _create_sqlite_engine(url: URL) -> Engine:
     if url.database is None or url.database in ("", ":memory:"):
-        raise InputError("expected the path of a file; a store in memory would lose its events", field="store")
+        raise InputError("expected the path of a file; an in-memory store would lose its events", field="store")
     path = Path(url.database)
     if not path.parent.is_dir():
-        raise InputError(f"the folder {path.parent} does not exist", field="store")
-    # Errors do not print parameters: they hold texts, and end up in logs.
-    engine = create_engine(url, connect_args={"timeout": 30, "check_same_thread": False}, hide_parameters=True)
+        raise InputError(f"the folder {path.parent} does not exist", field="store", code="not_found")
+    # Errors must not print parameters, which contain texts and end up in logs.
+    engine = create_engine(
+        url, connect_args={"timeout": _LOCK_TIMEOUT, "check_same_thread": False}, hide_parameters=True
+    )
 
     @event.listens_for(engine, "connect")
     def _connect(connection: sqlite3.Connection, _record: object) -> None:
-        connection.isolation_level = None  # transactions are begun below, not by the driver
-        for pragma in ("journal_mode=WAL", "synchronous=NORMAL", f"busy_timeout={_PATIENCE}", "secure_delete=ON"):
+        connection.isolation_level = None  # `_begin` starts the transactions, not the driver
+        connection.execute(_busy_timeout(_LOCK_TIMEOUT))
+        for pragma in ("journal_mode=WAL", "synchronous=NORMAL", "secure_delete=ON"):
             connection.execute(f"PRAGMA {pragma}")
 
     @event.listens_for(engine, "begin")
     def _begin(connection: Connection) -> None:
-        # A writer takes its lock at once: to upgrade a reader's later may deadlock with another process.
         options = connection.get_execution_options()
-        writes = options.get("mnemorank_write")
-        # Connections are shared: each transaction says how long it waits, whatever the one before it said.
-        connection.exec_driver_sql(f"PRAGMA busy_timeout={options.get('mnemorank_patience', _PATIENCE)}")
-        connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+        # Connections are pooled, so every transaction sets its own timeout.
+        connection.exec_driver_sql(_busy_timeout(options.get("mnemorank_busy_timeout", _LOCK_TIMEOUT)))
+        # A writer takes its lock at once: upgrading a reader's lock later may deadlock with another process.
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if options.get("mnemorank_write") else "BEGIN")
 
     return engine
 
 
-def _salt(connection: Connection) -> bytes:
-    """The key of the store's text hashes, so that nobody finds a text by hashing guesses without the store."""
-    found = connection.execute(select(schema.settings.c.value).where(schema.settings.c.name == "salt")).scalar()
-    if found is None:
-        found = secrets.token_hex(16)
-        connection.execute(schema.settings.insert().values(name="salt", value=found))
-    return bytes.fromhex(found)
+def _busy_timeout(seconds: float) -> str:
+    return f"PRAGMA busy_timeout={seconds * 1000:.0f}"
+
+
+def _create_postgres_engine(url: URL, lock_timeout: float, statement_timeout: float) -> Engine:
+    defaults = {"connect_timeout": _CONNECT_TIMEOUT, **_KEEPALIVE}
+    engine = create_engine(
+        url,
+        connect_args={name: value for name, value in defaults.items() if name not in url.query},
+        pool_pre_ping=True,
+        pool_timeout=lock_timeout,
+        hide_parameters=True,
+    )
+
+    @event.listens_for(engine, "connect")
+    def _connect(connection: Any, _record: object) -> None:
+        with connection.cursor() as cursor:
+            cursor.execute(f"SET lock_timeout = {lock_timeout * 1000:.0f}")
+            cursor.execute(f"SET statement_timeout = {statement_timeout * 1000:.0f}")
+        connection.commit()  # a rollback would undo the settings
+
+    return engine
+
+
+def _load_salt(connection: Connection) -> bytes:
+    """Return the key of the store's text hashes, without which nobody can find a text by hashing guesses."""
+    salt = connection.execute(select(schema.settings.c.value).where(schema.settings.c.name == "salt")).scalar()
+    if salt is None:
+        salt = secrets.token_hex(16)
+        connection.execute(schema.settings.insert().values(name="salt", value=salt))
+    return bytes.fromhex(salt)

@@ -1,4 +1,4 @@
-"""Deletion that reaches what was made of the data, retention by age, and export of all data of a user."""
+"""Deletion that also reaches mined examples, expiry by age, and export of a user's data."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ from sqlalchemy import (
 from mnemorank.errors import InputError
 from mnemorank.learning.events import scoped_name
 from mnemorank.learning.store import schema
-from mnemorank.learning.store.database import take_turns
+from mnemorank.learning.store.database import lock_deletions
 from mnemorank.learning.store.events import DAY, EventStore
-from mnemorank.learning.store.redaction import storable
+from mnemorank.learning.store.redaction import clean_text
 
 logger = logging.getLogger(__name__)
 
-SCOPES = ("event", "memory", "user", "tenant", "age")
+_Sources = list[tuple[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
 class Deletion:
     """What a deletion removed.
 
-    :param subject: the store's keyed hash of what was named, so that the record itself tells nothing.
-    :param models: versions trained on what was removed → on how many such examples; to be retrained or rolled back by
-        your own rules.
-    :param example_ids: to be taken out of the files of runs.
+    :param subject: keyed hash of the name that was deleted; the record itself must not contain the name.
+    :param models: versions trained on deleted examples → number of those examples. Whether to retrain them or to roll
+        them back is up to you.
+    :param example_ids: examples to remove from the files of training runs.
     """
 
     scope: str
@@ -57,57 +57,63 @@ class Deletion:
     time: float = field(default_factory=time.time)
 
     @property
-    def found_anything(self) -> bool:
-        return bool(self.events or self.signals or self.examples or self.models)
+    def is_empty(self) -> bool:
+        return not (self.events or self.signals or self.examples or self.models)
 
 
 def delete_event(store: EventStore, event_id: str) -> Deletion:
-    """Forget one event, its signals, and the examples made of it."""
-    chosen = select(schema.events.c.id).where(schema.events.c.id == event_id)
-    return _delete(store, "event", event_id, chosen, sources=[("event", event_id)])
+    """Delete an event, its signals, and the examples made from it."""
+    events = select(schema.events.c.id).where(schema.events.c.id == event_id)
+    return _delete(store, "event", event_id, events, sources=[("event", event_id)])
 
 
 def delete_user(store: EventStore, user: str, tenant: str) -> Deletion:
-    """Forget what a user asked and every signal they gave, and the examples made of either."""
-    chosen = select(schema.events.c.id).where(schema.events.c.tenant == tenant, schema.events.c.actor == user)
-    theirs = and_(
+    """Delete a user's queries and signals, and the examples made from either."""
+    events = select(schema.events.c.id).where(schema.events.c.tenant == tenant, schema.events.c.actor == user)
+    signals = and_(
         schema.signals.c.actor == user,
         schema.signals.c.event_id.in_(select(schema.events.c.id).where(schema.events.c.tenant == tenant)),
     )
-    sources = [("actor", scoped_name(tenant, user))]
-    return _delete(store, "user", scoped_name(tenant, user), chosen, sources=sources, signals=theirs, from_events=True)
+    name = scoped_name(tenant, user)
+    return _delete(
+        store, "user", name, events, sources=[("actor", name)], signals=signals, includes_examples_of_events=True
+    )
 
 
 def delete_tenant(store: EventStore, tenant: str) -> Deletion:
-    """Forget everything of a tenant."""
-    chosen = select(schema.events.c.id).where(schema.events.c.tenant == tenant)
-    return _delete(store, "tenant", tenant, chosen, sources=[("tenant", tenant)])
+    """Delete everything of a tenant."""
+    events = select(schema.events.c.id).where(schema.events.c.tenant == tenant)
+    return _delete(store, "tenant", tenant, events, sources=[("tenant", tenant)])
 
 
 def delete_memory(store: EventStore, memory_id: str, tenant: str) -> Deletion:
-    """Forget that a memory was ever shown, the signals on it, and the examples that hold it."""
+    """Delete a memory from all events, with the signals on it and the examples that contain it."""
     in_tenant = schema.shown.c.event_id.in_(select(schema.events.c.id).where(schema.events.c.tenant == tenant))
-    chosen = and_(schema.shown.c.memory_id == memory_id, in_tenant)
-    sources = [("memory", scoped_name(tenant, memory_id))]
-    return _delete(store, "memory", scoped_name(tenant, memory_id), None, sources=sources, shown=chosen, tenant=tenant)
+    shown = and_(schema.shown.c.memory_id == memory_id, in_tenant)
+    name = scoped_name(tenant, memory_id)
+    return _delete(store, "memory", name, None, sources=[("memory", name)], shown=shown, tenant=tenant)
 
 
-def expire(store: EventStore, now: float | None = None) -> Deletion:
-    """Delete the events that are older than the policy's retention."""
-    days = store.policy.retention_days
+def delete_expired(store: EventStore, now: float | None = None) -> Deletion:
+    """Delete the events that are older than the retention period."""
+    days = store.privacy.retention_days
     if days is None:
         return Deletion("age", "")
     before = (time.time() if now is None else now) - days * DAY
-    chosen = select(schema.events.c.id).where(schema.events.c.time < before)
+    events = select(schema.events.c.id).where(schema.events.c.time < before)
     with store.database.reading() as connection:
-        if connection.execute(chosen.limit(1)).first() is None:
+        if connection.execute(events.limit(1)).first() is None:
             return Deletion("age", "")
-    return _delete(store, "age", f"{days:g} days", chosen, from_events=True)
+    return _delete(store, "age", f"{days:g} days", events, includes_examples_of_events=True)
 
 
 def delete_by_scope(store: EventStore, scope: str, name: str, tenant: str) -> Deletion:
-    """:param scope: `event`, `memory`, `user` or `tenant`; the tenant itself is then the name."""
-    name, tenant = storable(name), storable(tenant)
+    """Delete an event, memory, user or tenant.
+
+    :param scope: `event`, `memory`, `user` or `tenant`.
+    :param tenant: the tenant of the memory or user.
+    """
+    name, tenant = clean_text(name), clean_text(tenant)
     match scope:
         case "event":
             return delete_event(store, name)
@@ -120,18 +126,19 @@ def delete_by_scope(store: EventStore, scope: str, name: str, tenant: str) -> De
     raise InputError(f"expected event, memory, user or tenant, got {scope!r}", field="scope")
 
 
-def deletions(store: EventStore) -> list[Deletion]:
-    """All deletions on record, oldest first."""
+def list_deletions(store: EventStore) -> list[Deletion]:
+    """Return all recorded deletions, oldest first."""
     with store.database.reading() as connection:
         rows = connection.execute(select(schema.deletions).order_by(schema.deletions.c.id)).all()
     return [
-        Deletion(r.scope, r.subject, r.events, r.signals, r.examples, json.loads(r.models), (), r.time) for r in rows
+        Deletion(row.scope, row.subject, row.events, row.signals, row.examples, json.loads(row.models), time=row.time)
+        for row in rows
     ]
 
 
 def export_user(store: EventStore, user: str, tenant: str) -> Iterator[dict[str, Any]]:
-    """All that is stored of a user: their events, signals on others' events, and examples made of either."""
-    user, tenant = storable(user), storable(tenant)
+    """Iterate over everything stored about a user: events, signals on other users' events, and mined examples."""
+    user, tenant = clean_text(user), clean_text(tenant)
     for event, signals in store.events(tenant=tenant, test=None):
         given = [asdict(signal) for signal in signals if signal.actor == user]
         if event.user == user:
@@ -142,11 +149,11 @@ def export_user(store: EventStore, user: str, tenant: str) -> Iterator[dict[str,
         elif given:
             yield {"record": "signals", "event_id": event.id, "signals": given}
     table, sources = schema.examples, schema.example_sources
-    theirs = select(sources.c.example_id).where(
+    example_ids = select(sources.c.example_id).where(
         sources.c.kind == "actor", sources.c.source == scoped_name(tenant, user)
     )
     with store.database.reading() as connection:
-        rows = connection.execute(select(table).where(table.c.id.in_(theirs)).order_by(table.c.id)).all()
+        rows = connection.execute(select(table).where(table.c.id.in_(example_ids)).order_by(table.c.id)).all()
     for row in rows:
         yield {"record": "example", **json.loads(row.record), "provenance": json.loads(row.provenance)}
 
@@ -157,106 +164,114 @@ def _delete(
     name: str,
     events: Select[Any] | None,
     *,
-    sources: list[tuple[str, str]] | None = None,
+    sources: _Sources | None = None,
     signals: Any = None,
     shown: Any = None,
     tenant: str | None = None,
-    from_events: bool = False,
+    includes_examples_of_events: bool = False,
 ) -> Deletion:
-    """:param events: selects the ids of the events to delete.
-    :param from_events: find examples by their events beside the named sources.
-    :param shown: what to delete of what was shown; examples are found by its texts too.
+    """Delete in one transaction, and record what was deleted.
+
+    :param events: selects the ids of the events to delete.
+    :param sources: (kind, name) of the sources whose examples are deleted.
+    :param signals: condition on further signals to delete.
+    :param shown: condition on the shown memories to delete, with all examples that contain their texts.
     """
-    found_by: dict[str, Select[Any]] = {}
-    if events is not None and from_events:
-        found_by["event"] = events
+    selected: dict[str, Select[Any]] = {}
+    if events is not None and includes_examples_of_events:
+        selected["event"] = events
     if shown is not None:
-        found_by["text"] = select(schema.shown.c.text_hash).where(shown)
+        selected["text"] = select(schema.shown.c.text_hash).where(shown)
     with store.database.writing() as connection:
-        take_turns(connection)
-        examples = _examples(connection, sources or [], found_by, tenant)
-        trained = _trained(connection, sources or [], found_by, tenant)
+        lock_deletions(connection)
+        examples = _example_ids(connection, sources or [], selected, tenant)
+        trained = _trained_examples(connection, sources or [], selected, tenant)
         models = dict(sorted(Counter(version for version, _ in trained).items()))
         _delete_examples(connection, examples, trained)
         on_memory = _signals_on(shown) if shown is not None else None
-        conditions = [c for c in (signals, on_memory) if c is not None]
+        conditions = [condition for condition in (signals, on_memory) if condition is not None]
         if events is not None:
             conditions.append(schema.signals.c.event_id.in_(events))
-        removed = connection.execute(delete(schema.signals).where(or_(*conditions))).rowcount
-        count = 0
+        signal_count = connection.execute(delete(schema.signals).where(or_(*conditions))).rowcount
+        event_count = 0
         if shown is not None:
-            count = connection.execute(delete(schema.shown).where(shown)).rowcount
+            event_count = connection.execute(delete(schema.shown).where(shown)).rowcount
         if events is not None:
             for table in (schema.shown, schema.shadow_scores):
                 connection.execute(delete(table).where(table.c.event_id.in_(events)))
-            count = connection.execute(delete(schema.events).where(schema.events.c.id.in_(events))).rowcount
+            event_count = connection.execute(delete(schema.events).where(schema.events.c.id.in_(events))).rowcount
         subject = name if scope == "age" else store.text_hash(f"{scope}:{name}")
-        in_files = {*examples, *(name for version, name in trained if version.startswith("run:"))}
-        done = Deletion(scope, subject, count, removed, len(examples), models, tuple(sorted(in_files)))
-        if done.found_anything:
-            row = asdict(done)
+        in_files = {*examples, *(example_id for version, example_id in trained if version.startswith("run:"))}
+        deletion = Deletion(scope, subject, event_count, signal_count, len(examples), models, tuple(sorted(in_files)))
+        if not deletion.is_empty:
+            row = asdict(deletion)
             del row["example_ids"]
             connection.execute(schema.deletions.insert().values({**row, "models": json.dumps(models)}))
-    if not store.database.forget_log() and done.found_anything:
+    if not store.database.checkpoint() and not deletion.is_empty:
         logger.warning(
-            "the store's files still hold what was deleted, since somebody is reading them; "
-            "the next deletion or mining, or closing the store, overwrites it"
+            "deleted texts remain in the write-ahead log while another process reads the store; "
+            "the next deletion or mining, or closing the store, removes them"
         )
-    return done
+    return deletion
 
 
-def _examples(
-    connection: Connection, sources: list[tuple[str, str]], found_by: Mapping[str, Select[Any]], tenant: str | None
+def _example_ids(
+    connection: Connection, sources: _Sources, selected: Mapping[str, Select[Any]], tenant: str | None
 ) -> list[str]:
     table = schema.example_sources
-    own = table.c.example_id.in_(select(schema.examples.c.id).where(schema.examples.c.tenant == tenant))
-    made_of = _made_of(table, sources, found_by)
-    query = select(table.c.example_id).distinct().where(made_of, own if tenant is not None else true())
+    in_tenant = table.c.example_id.in_(select(schema.examples.c.id).where(schema.examples.c.tenant == tenant))
+    query = (
+        select(table.c.example_id)
+        .distinct()
+        .where(_has_source(table, sources, selected), in_tenant if tenant is not None else true())
+    )
     return sorted(connection.execute(query).scalars())
 
 
-def _trained(
-    connection: Connection, sources: list[tuple[str, str]], found_by: Mapping[str, Select[Any]], tenant: str | None
+def _trained_examples(
+    connection: Connection, sources: _Sources, selected: Mapping[str, Select[Any]], tenant: str | None
 ) -> list[tuple[str, str]]:
-    """(version, example) of what models were trained on, though mining may since have replaced the example."""
+    """(version, example id) of examples that models were trained on, even if mining has replaced them since."""
     table = schema.model_sources
     other = table.alias()
-    own = exists().where(
+    in_tenant = exists().where(
         other.c.version == table.c.version,
         other.c.example_id == table.c.example_id,
         other.c.kind == "tenant",
         other.c.source == tenant,
     )
-    made_of = _made_of(table, sources, found_by)
-    query = select(table.c.version, table.c.example_id).distinct()
-    rows = connection.execute(query.where(made_of, own if tenant is not None else true())).all()
-    return sorted((str(row[0]), str(row[1])) for row in rows)
+    query = (
+        select(table.c.version, table.c.example_id)
+        .distinct()
+        .where(_has_source(table, sources, selected), in_tenant if tenant is not None else true())
+    )
+    return sorted((str(row[0]), str(row[1])) for row in connection.execute(query).all())
 
 
-def _made_of(table: Table, sources: list[tuple[str, str]], found_by: Mapping[str, Select[Any]]) -> ColumnElement[bool]:
-    """:param found_by: kind of source → selects the names; there may be more than one statement can spell out."""
+def _has_source(table: Table, sources: _Sources, selected: Mapping[str, Select[Any]]) -> ColumnElement[bool]:
+    """:param selected: kind → query for names, of which there may be more than a statement can list."""
     conditions = [and_(table.c.kind == kind, table.c.source == source) for kind, source in sources]
-    conditions += [and_(table.c.kind == kind, table.c.source.in_(names)) for kind, names in found_by.items()]
+    conditions += [and_(table.c.kind == kind, table.c.source.in_(names)) for kind, names in selected.items()]
     return or_(false(), *conditions)
 
 
 def _delete_examples(connection: Connection, examples: list[str], trained: list[tuple[str, str]]) -> None:
-    """Examples with their sources; of those that models were trained on the sources, so that each counts once."""
+    """Delete examples with their sources, and the sources of trained examples, so that each is reported only once."""
     if trained:
         table = schema.model_sources
-        chosen = and_(table.c.version == bindparam("model"), table.c.example_id == bindparam("example"))
-        rows = [{"model": version, "example": name} for version, name in trained]
-        connection.execute(delete(table).where(chosen), rows)
+        condition = and_(table.c.version == bindparam("model"), table.c.example_id == bindparam("example"))
+        rows = [{"model": version, "example": example_id} for version, example_id in trained]
+        connection.execute(delete(table).where(condition), rows)
     if examples:
         for column in (schema.example_sources.c.example_id, schema.examples.c.id):
-            rows = [{"example": name} for name in examples]
+            rows = [{"example": example_id} for example_id in examples]
             connection.execute(delete(column.table).where(column == bindparam("example")), rows)
 
 
 def _signals_on(shown: Any) -> Any:
-    found = select(schema.shown.c.event_id).where(
+    matching = select(schema.shown.c.event_id).where(
         shown,
         schema.shown.c.event_id == schema.signals.c.event_id,
-        schema.shown.c.position == schema.signals.c.position,
+        schema.shown.c.rank == schema.signals.c.rank,
     )
-    return found.exists()
+    return matching.exists()

@@ -1,58 +1,78 @@
-"""EventStore: events and signals, redacted, in SQLite or PostgreSQL."""
+"""The event store: events and signals, redacted, in SQLite or PostgreSQL."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import threading
+import time
 from collections import defaultdict, deque
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from contextlib import suppress
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 from sqlalchemy import Connection, Row, Table, bindparam, case, func, select
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import OperationalError, SQLAlchemyError, TimeoutError
 
-from mnemorank.errors import InputError
+from mnemorank.errors import InputError, NotFoundError
 from mnemorank.learning.events import RerankEvent, ShownMemory
-from mnemorank.learning.signals import WHOLE_EVENT, Signal
+from mnemorank.learning.settings import PrivacySettings
+from mnemorank.learning.signals import Signal
 from mnemorank.learning.store import schema
-from mnemorank.learning.store.database import EVENT_PATIENCE, Database, address
-from mnemorank.learning.store.redaction import Policy, Redactor, storable
+from mnemorank.learning.store.database import EVENT_TIMEOUT, Database
+from mnemorank.learning.store.redaction import Redactor, clean_text
 from mnemorank.memory.memory import Memory
 
 DAY = 86400.0
-_CHUNK = 500
-_BATCH = 200
-_OF_THE_STORE = (OperationalError, TimeoutError)
+_PAGE_SIZE = 500
+_MAX_BATCH = 200
+_STORE_ERRORS = (OperationalError, TimeoutError)  # locked, full or gone: no fault of the rows
 
 
-@dataclass(slots=True)
-class _Waiting:
-    """Rows of one call to `record_many`, written by whichever thread has the turn."""
+@dataclass(slots=True, eq=False)
+class _PendingWrite:
+    """Rows of one call to `record_many`, written by whichever thread holds the lock."""
 
     events: list[tuple[Any, ...]]
     shown: list[tuple[Any, ...]]
-    done: bool = False
+    is_done: bool = False
     error: BaseException | None = None
 
 
 class EventStore:
-    """Where events and signals are kept. Safe for many threads and processes.
+    """Stores events and signals. Safe for many threads and processes.
 
     :param url: a path or `sqlite:///PATH`, or `postgresql://…`.
-    :param policy: what may be stored.
+    :param privacy: what may be stored.
+    :param timeout_seconds: how long `record` waits for a database that is locked or does not respond. A response to a
+        user waits for `record`, so this is short. Everything else waits up to 30 seconds for a lock.
     """
 
-    def __init__(self, url: str | Path, policy: Policy | None = None) -> None:
-        self.policy = policy or Policy()
-        self._redactor = Redactor(self.policy)
-        self.database = Database(url)
-        self._waiting: deque[_Waiting] = deque()
-        self._turn = threading.Lock()
+    def __init__(
+        self,
+        url: str | Path,
+        privacy: PrivacySettings | None = None,
+        *,
+        timeout_seconds: float = EVENT_TIMEOUT,
+    ) -> None:
+        if not timeout_seconds > 0:
+            raise InputError(f"expected a number above 0, got {timeout_seconds!r}", field="timeout_seconds")
+        self.privacy = privacy or PrivacySettings()
+        self._timeout = timeout_seconds
+        self._redactor = Redactor(self.privacy)
+        self.database = Database(url, event_timeout=timeout_seconds)
+        # SQLite's own timeout is reliable. A PostgreSQL server that is frozen, or behind a dead network, would hold
+        # the calling thread without end, so another thread talks to it.
+        self._writer = None if self.database.is_sqlite else _WriterThread()
+        self._pending: deque[_PendingWrite] = deque()
+        self._pending_lock = threading.Lock()
 
     def __enter__(self) -> EventStore:
         return self
@@ -61,146 +81,158 @@ class EventStore:
         self.close()
 
     def close(self) -> None:
+        if self._writer is not None:
+            self._writer.stop()
         self.database.close()
 
     def text_hash(self, text: str) -> str:
-        """What stands for a text where the text itself may not be stored."""
+        """Return the keyed hash that represents a text that may not be stored."""
         return hashlib.blake2b(text.encode("utf-8", "replace"), key=self.database.salt, digest_size=16).hexdigest()
 
     def record(self, event: RerankEvent) -> str:
-        """Store an event; once this returns, no kill of the process loses it. Returns the event's id."""
+        """Store an event and return its id. Once this returns, no kill of the process loses the event.
+
+        Raise an `SQLAlchemyError` if that takes longer than `timeout_seconds`; the event may still be stored later.
+        """
         self.record_many([event])
         return event.id
 
     def record_many(self, events: Sequence[RerankEvent]) -> None:
-        """Store several events in one transaction, which may also take those of other threads that wait."""
-        ours = _Waiting(
+        """Store events in one transaction, together with those of other waiting threads."""
+        write = _PendingWrite(
             [self._event_row(event) for event in events],
             [self._shown_row(event, shown) for event in events for shown in event.shown],
         )
-        self._waiting.append(ours)
-        with self._turn:
-            while not ours.done:
-                self._write_waiting()
-        if ours.error is not None:
-            raise ours.error
-
-    def _write_waiting(self) -> None:
-        """Write what has gathered. Where one of them may be to blame, each on its own, so that it fails nobody else's.
-
-        A store that is locked, full or gone fails all of them: to ask it again for each would take as long each time.
-        """
-        batch = [self._waiting.popleft() for _ in range(min(len(self._waiting), _BATCH))]
+        deadline = time.monotonic() + self._timeout
+        self._pending.append(write)
+        if not self._pending_lock.acquire(timeout=self._timeout):
+            with suppress(ValueError):  # another thread has just taken it up
+                self._pending.remove(write)
+            raise TimeoutError(f"the store did not respond within {self._timeout:g} seconds")
         try:
-            self._insert(batch)
+            while not write.is_done:
+                self._flush_pending(deadline)
+        finally:
+            self._pending_lock.release()
+        if write.error is not None:
+            raise write.error
+
+    def _flush_pending(self, deadline: float) -> None:
+        """Write the pending rows. If one write may be at fault, write each on its own, so that only that one fails.
+
+        A store that is locked, full or gone fails all of them: each further attempt would take as long again.
+        """
+        batch = [self._pending.popleft() for _ in range(min(len(self._pending), _MAX_BATCH))]
+        try:
+            self._insert(batch, deadline)
         except BaseException as error:
-            if isinstance(error, SQLAlchemyError) and not isinstance(error, _OF_THE_STORE):
-                self._insert_each(batch)
+            if isinstance(error, SQLAlchemyError) and not isinstance(error, _STORE_ERRORS):
+                self._insert_separately(batch, deadline)
                 return
-            for one in batch:
-                one.error = error
+            for write in batch:
+                write.error = error
             if not isinstance(error, SQLAlchemyError):
                 raise
         finally:
-            for one in batch:
-                one.done = True
+            for write in batch:
+                write.is_done = True
 
-    def _insert_each(self, batch: Sequence[_Waiting]) -> None:
-        lost: Exception | None = None
-        for one in batch:
-            one.error = lost or self._insert_alone(one)
-            if isinstance(one.error, _OF_THE_STORE):
-                lost = one.error
+    def _insert_separately(self, batch: Sequence[_PendingWrite], deadline: float) -> None:
+        store_error: SQLAlchemyError | None = None
+        for write in batch:
+            if store_error is not None:
+                write.error = store_error
+                continue
+            try:
+                self._insert([write], deadline)
+            except SQLAlchemyError as error:
+                write.error = error
+                store_error = error if isinstance(error, _STORE_ERRORS) else None
 
-    def _insert_alone(self, one: _Waiting) -> Exception | None:
-        try:
-            self._insert([one])
-        except SQLAlchemyError as error:
-            return error
-        return None
+    def _insert(self, batch: Sequence[_PendingWrite], deadline: float) -> None:
+        if self._writer is None:
+            self._insert_rows(batch, deadline)
+        else:
+            self._writer.run(lambda: self._insert_rows(batch, deadline), deadline)
 
-    def _insert(self, batch: Sequence[_Waiting]) -> None:
-        events = [row for one in batch for row in one.events]
-        shown = [row for one in batch for row in one.shown]
-        with self.database.writing(EVENT_PATIENCE) as connection:
+    def _insert_rows(self, batch: Sequence[_PendingWrite], deadline: float) -> None:
+        events = [row for write in batch for row in write.events]
+        shown = [row for write in batch for row in write.shown]
+        with self.database.writing_events(max(deadline - time.monotonic(), 0.0)) as connection:
             # Plain SQL: SQLAlchemy's handling of parameters would take as long as the database.
             if events:
                 connection.exec_driver_sql(_insert_sql(schema.events, connection.dialect.name), events)
             if shown:
                 connection.exec_driver_sql(_insert_sql(schema.shown, connection.dialect.name), shown)
 
-    def signal(self, signals: Iterable[Signal]) -> int:
-        """Store signals on stored events, all or none; returns how many were new.
+    def add_signals(self, signals: Iterable[Signal]) -> int:
+        """Store signals, all or none; return how many were new.
 
-        A repeated signal is counted on the stored one, whose time, stars and note become the later ones.
+        A repeated signal is counted on the stored one, which takes the later time, stars and note.
         """
-        given = list(signals)
-        new = 0
+        signals = list(signals)
         with self.database.writing() as connection:
-            for signal in given:
-                new += self._add_signal(connection, signal)
-        return new
+            return sum(self._add_signal(connection, signal) for signal in signals)
 
     def _add_signal(self, connection: Connection, signal: Signal) -> int:
-        event_id = storable(signal.event_id)
-        told = connection.execute(_TOLD, {"event": event_id, "place": signal.position}).first()
-        if told is None:
-            raise InputError(f"no event {signal.event_id!r}; it may have been deleted", field="event_id")
-        if signal.position != WHOLE_EVENT and told.position is None:
-            raise InputError(f"the event {signal.event_id!r} showed no memory at {signal.position}", field="position")
+        event_id = clean_text(signal.event_id)
+        target = connection.execute(_SIGNAL_TARGET, {"event_id": event_id, "rank": signal.rank}).first()
+        if target is None:
+            raise NotFoundError(f"no event {signal.event_id!r}", field="event_id", code="unknown_event")
+        if signal.rank is not None and target.rank is None:
+            raise InputError(f"event {signal.event_id!r} shows no memory at rank {signal.rank}", field="rank")
         row = {
             "event_id": event_id,
-            "position": signal.position,
-            "actor": storable(signal.actor or told.actor or ""),
+            "rank": schema.WHOLE_EVENT if signal.rank is None else signal.rank,
+            "actor": clean_text(signal.actor or target.actor or ""),
             "kind": signal.kind,
-            "late": signal.time > told.time + self.policy.late_after_days * DAY,
+            "late": signal.time > target.time + self.privacy.late_after_days * DAY,
             "value": signal.value,
-            "note": self._redactor.maybe(signal.note),
-            # Clocks differ: what is said about an event was said after it.
-            "time": max(signal.time, told.time),
+            "note": self._redactor.redact_optional(signal.note),
+            # Clocks differ, but feedback on an event cannot come before it.
+            "time": max(signal.time, target.time),
             "repeats": 0,
         }
-        return int(connection.execute(_UPSERTS[connection.dialect.name], row).scalar_one() == 0)
+        return int(connection.execute(_UPSERT_SIGNAL[connection.dialect.name], row).scalar_one() == 0)
 
-    def position_of(self, event_id: str, memory_id: str, rank: int | None = None) -> int:
-        """Where an event showed a memory, for signals that name the memory by its id.
+    def rank_of(self, event_id: str, memory_id: str, rank: int | None = None) -> int:
+        """Return the rank at which an event shows a memory.
 
-        :param rank: which one is meant, where the event showed several of that id.
+        :param rank: selects one of several memories with the same id.
         """
+        table = schema.shown
+        query = select(table.c.rank).where(
+            table.c.event_id == clean_text(event_id), table.c.memory_id == clean_text(memory_id)
+        )
         with self.database.reading() as connection:
-            found = connection.execute(
-                select(schema.shown.c.position).where(
-                    schema.shown.c.event_id == storable(event_id), schema.shown.c.memory_id == storable(memory_id)
-                )
-            ).scalars()
-            positions = sorted(found)
-        if not positions:
-            raise InputError(f"the event {event_id!r} did not show the memory {memory_id!r}", field="memory_id")
-        if rank is not None and rank in positions:
+            ranks = sorted(int(row) for row in connection.execute(query).scalars())
+        if not ranks:
+            raise InputError(f"event {event_id!r} does not show memory {memory_id!r}", field="memory_id")
+        if rank is not None and rank in ranks:
             return rank
-        if len(positions) > 1:
-            ranks = ", ".join(map(str, positions))
-            message = f"the event {event_id!r} showed the memory {memory_id!r} more than once, at the ranks {ranks}"
-            raise InputError(f"{message}; give its rank as well", field="memory_id")
-        return int(positions[0])
+        if len(ranks) > 1:
+            listed = ", ".join(map(str, ranks))
+            message = f"event {event_id!r} shows memory {memory_id!r} at the ranks {listed}"
+            raise InputError(f"{message}; also give the rank", field="memory_id", code="ambiguous")
+        return ranks[0]
 
     def event(self, event_id: str) -> tuple[RerankEvent, list[Signal]] | None:
-        """One event with its signals."""
+        """Return an event with its signals, or None."""
         with self.database.reading() as connection:
-            rows = connection.execute(select(schema.events).where(schema.events.c.id == storable(event_id))).all()
-            return next(iter(self._gather(connection, rows)), None)
+            rows = connection.execute(select(schema.events).where(schema.events.c.id == clean_text(event_id))).all()
+            return next(iter(_load_events(connection, rows)), None)
 
     def events(
         self, *, since: float = 0.0, tenant: str | None = None, test: bool | None = False
     ) -> Iterator[tuple[RerankEvent, list[Signal]]]:
-        """Events with their signals, oldest first.
+        """Iterate over events with their signals, oldest first.
 
-        :param test: False leaves test traffic out, True gives it alone, None gives all.
+        :param test: False excludes test traffic, True selects only that, None includes both.
         """
         after: tuple[float, str] = (since, "")
         while True:
             table = schema.events
-            query = select(table).order_by(table.c.time, table.c.id).limit(_CHUNK)
+            query = select(table).order_by(table.c.time, table.c.id).limit(_PAGE_SIZE)
             query = query.where((table.c.time > after[0]) | ((table.c.time == after[0]) & (table.c.id > after[1])))
             if tenant is not None:
                 query = query.where(table.c.tenant == tenant)
@@ -208,64 +240,85 @@ class EventStore:
                 query = query.where(table.c.test == test)
             with self.database.reading() as connection:
                 rows = connection.execute(query).all()
-                gathered = list(self._gather(connection, rows))
+                page = list(_load_events(connection, rows))
             if not rows:
                 return
-            yield from gathered
+            yield from page
             after = rows[-1].time, rows[-1].id
 
     def counts(self) -> dict[str, int]:
-        """How many events (without test traffic), test events and signals there are."""
+        """Return the number of events (without test traffic), test events and signals."""
         with self.database.reading() as connection:
-            total = connection.execute(select(schema.events.c.test, func.count()).group_by(schema.events.c.test)).all()
-            by_test = {bool(row[0]): int(row[1]) for row in total}
+            rows = connection.execute(select(schema.events.c.test, func.count()).group_by(schema.events.c.test)).all()
+            by_test = {bool(row[0]): int(row[1]) for row in rows}
             signals = connection.execute(select(func.count()).select_from(schema.signals)).scalar_one()
         return {"events": by_test.get(False, 0), "test_events": by_test.get(True, 0), "signals": int(signals)}
 
     def _event_row(self, event: RerankEvent) -> tuple[Any, ...]:
-        """In the order of the table's columns."""
+        """The values in the order of the table's columns."""
+        keeps_query = self.privacy.queries and event.keep_texts
         return (
             event.id,
             event.time,
-            storable(event.tenant),
-            storable(event.user) if event.user else None,
-            self._redactor.maybe(event.query) if self.policy.queries and event.keep_texts else None,
+            clean_text(event.tenant),
+            clean_text(event.user) if event.user else None,
+            self._redactor.redact_optional(event.query) if keeps_query else None,
             event.query_time,
             event.model_version,
             event.abstained,
-            event.test or event.tenant in self.policy.test_tenants,
+            event.test or event.tenant in self.privacy.test_tenants,
         )
 
     def _shown_row(self, event: RerankEvent, shown: ShownMemory) -> tuple[Any, ...]:
-        """In the order of the table's columns."""
+        """The values in the order of the table's columns."""
         memory = shown.memory
-        name = shown.memory_id or (memory.id if memory else None)
-        keeps = self.policy.texts and event.keep_texts and memory is not None
+        memory_id = shown.memory_id or (memory.id if memory else None)
+        keeps_memory = self.privacy.texts and event.keep_texts
         return (
             event.id,
-            shown.position,
-            storable(name) if name else None,
+            shown.rank,
+            clean_text(memory_id) if memory_id else None,
             self.text_hash(memory.text) if memory else shown.text_hash,
             shown.relevance,
             shown.raw_score,
             shown.propensity,
-            _written(self._redactor.memory(memory)) if keeps and memory else None,
+            _memory_json(self._redactor.redact_memory(memory)) if keeps_memory and memory else None,
         )
 
-    def _gather(self, connection: Connection, rows: Sequence[Row[Any]]) -> Iterator[tuple[RerankEvent, list[Signal]]]:
-        ids = [row.id for row in rows]
-        shown = defaultdict(list)
-        for row in connection.execute(
-            select(schema.shown).where(schema.shown.c.event_id.in_(ids)).order_by(schema.shown.c.position)
-        ):
-            shown[row.event_id].append(_shown(row))
-        signals = defaultdict(list)
-        for row in connection.execute(
-            select(schema.signals).where(schema.signals.c.event_id.in_(ids)).order_by(schema.signals.c.id)
-        ):
-            signals[row.event_id].append(_signal(row))
-        for row in rows:
-            yield _event(row, shown[row.id]), signals[row.id]
+
+class _WriterThread:
+    """Runs one function at a time for callers who do not wait beyond a deadline."""
+
+    def __init__(self) -> None:
+        self._queue: SimpleQueue[tuple[Callable[[], None], Future[None]] | None] = SimpleQueue()
+        # A daemon, so that a database that never responds does not keep the process from exiting.
+        threading.Thread(target=self._work, name="mnemorank-event-writer", daemon=True).start()
+
+    def run(self, function: Callable[[], None], deadline: float) -> None:
+        future: Future[None] = Future()
+        self._queue.put((function, future))
+        try:
+            future.result(max(deadline - time.monotonic(), 0.0))
+        except FutureTimeoutError:
+            if future.done():  # just now
+                return future.result()
+            future.cancel()  # it does not run later, unless it is running already
+            raise TimeoutError("the store did not respond in time") from None
+
+    def stop(self) -> None:
+        self._queue.put(None)
+
+    def _work(self) -> None:
+        while (item := self._queue.get()) is not None:
+            function, future = item
+            if not future.set_running_or_notify_cancel():
+                continue
+            try:
+                function()
+            except BaseException as error:
+                future.set_exception(error)
+            else:
+                future.set_result(None)
 
 
 @cache
@@ -275,78 +328,72 @@ def _insert_sql(table: Table, dialect: str) -> str:
     return f"INSERT INTO {table.name} ({', '.join(columns)}) VALUES ({', '.join([mark] * len(columns))})"
 
 
-def _upsert(dialect: Any) -> Any:
-    """A new signal, or a repetition: counted, and the later of the two tells time, stars and note."""
+def _upsert_signal(dialect: Any) -> Any:
+    """Insert a signal, or count a repetition and keep time, stars and note of the later one."""
     table = schema.signals
     insert = dialect.insert(table)
     is_later = insert.excluded.time >= table.c.time
     later = {name: case((is_later, insert.excluded[name]), else_=table.c[name]) for name in ("value", "note", "time")}
     return insert.on_conflict_do_update(
-        index_elements=["event_id", "position", "actor", "kind", "late"],
+        index_elements=["event_id", "rank", "actor", "kind", "late"],
         set_={**later, "repeats": table.c.repeats + 1},
     ).returning(table.c.repeats)
 
 
-# Made once: to build a statement takes longer than to run it.
-_UPSERTS = {"sqlite": _upsert(sqlite), "postgresql": _upsert(postgresql)}
-_TOLD = (
-    select(schema.events.c.time, schema.events.c.actor, schema.shown.c.position)
+# Built once: building a statement takes longer than running it.
+_UPSERT_SIGNAL = {"sqlite": _upsert_signal(sqlite), "postgresql": _upsert_signal(postgresql)}
+_SIGNAL_TARGET = (
+    select(schema.events.c.time, schema.events.c.actor, schema.shown.c.rank)
     .select_from(
         schema.events.outerjoin(
             schema.shown,
-            (schema.shown.c.event_id == schema.events.c.id) & (schema.shown.c.position == bindparam("place")),
+            (schema.shown.c.event_id == schema.events.c.id)
+            & (schema.shown.c.rank == bindparam("rank", type_=schema.shown.c.rank.type)),
         )
     )
-    .where(schema.events.c.id == bindparam("event"))
+    .where(schema.events.c.id == bindparam("event_id"))
 )
 
 
-def _written(memory: Memory) -> str:
+def _load_events(connection: Connection, rows: Sequence[Row[Any]]) -> Iterator[tuple[RerankEvent, list[Signal]]]:
+    """Add the shown memories and signals to rows of the `events` table."""
+    ids = [row.id for row in rows]
+    shown: dict[str, list[ShownMemory]] = defaultdict(list)
+    query = select(schema.shown).where(schema.shown.c.event_id.in_(ids)).order_by(schema.shown.c.rank)
+    for row in connection.execute(query):
+        shown[row.event_id].append(_shown_memory(row))
+    signals: dict[str, list[Signal]] = defaultdict(list)
+    query = select(schema.signals).where(schema.signals.c.event_id.in_(ids)).order_by(schema.signals.c.id)
+    for row in connection.execute(query):
+        signals[row.event_id].append(_signal(row))
+    for row in rows:
+        yield _event(row, shown[row.id]), signals[row.id]
+
+
+def _memory_json(memory: Memory) -> str:
     return json.dumps(memory.to_dict(), ensure_ascii=False)
 
 
-def _shown(row: Row[Any]) -> ShownMemory:
+def _shown_memory(row: Row[Any]) -> ShownMemory:
     memory = Memory.of(json.loads(row.memory), on_error="skip") if row.memory else None
-    return ShownMemory(row.position, memory, row.memory_id, row.text_hash, row.relevance, row.raw_score, row.propensity)
+    return ShownMemory(row.rank, memory, row.memory_id, row.text_hash, row.relevance, row.raw_score, row.propensity)
 
 
 def _signal(row: Row[Any]) -> Signal:
-    return Signal(row.event_id, row.kind, row.position, row.value, row.note, row.actor, row.time, bool(row.late))
+    rank = None if row.rank == schema.WHOLE_EVENT else row.rank
+    return Signal(row.event_id, row.kind, rank, row.value, row.note, row.actor, row.time, bool(row.late))
 
 
 def _event(row: Row[Any], shown: list[ShownMemory]) -> RerankEvent:
-    return replace(
-        RerankEvent(
-            row.query, tuple(shown), row.model_version, row.id, row.time, row.tenant, row.actor, row.query_time
-        ),
+    return RerankEvent(
+        query=row.query,
+        shown=tuple(shown),
+        model_version=row.model_version,
+        id=row.id,
+        time=row.time,
+        tenant=row.tenant,
+        user=row.actor,
+        query_time=row.query_time,
         abstained=bool(row.abstained),
         test=bool(row.test),
     )
-
-
-@dataclass(frozen=True, slots=True)
-class StoreNote:
-    """:param own: the store that the settings name."""
-
-    path: Path
-    own: str
-
-    def check(self, given: str | None) -> None:
-        """Refuse to open the settings' own store by default where the events are in another."""
-        if given is not None or not self.path.exists():
-            return
-        told = self.path.read_text(encoding="utf-8").strip()
-        if told != address(self.own):
-            raise InputError(
-                f"the events of this loop are in {told}; name it with --store or MNEMORANK_STORE. "
-                f"To begin anew with {address(self.own)}, remove {self.path}",
-                field="store",
-            )
-
-    def write(self, used: str) -> None:
-        """Without password: the note tells where, not how to get in."""
-        told = address(used)
-        if told == address(self.own):
-            self.path.unlink(missing_ok=True)
-        elif not self.path.exists() or self.path.read_text(encoding="utf-8").strip() != told:
-            self.path.write_text(told + "\n", encoding="utf-8")

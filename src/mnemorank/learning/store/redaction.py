@@ -1,21 +1,21 @@
-"""What may be stored, and in what form: redaction before anything is written."""
+"""Remove keys, e-mail addresses, card numbers and phone numbers from texts before they are stored."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from mnemorank.errors import InputError
+from mnemorank.learning.settings import PrivacySettings, RedactionPattern
 from mnemorank.memory.memory import Memory
 from mnemorank.scorers.encoding import clean
 
-_LETTER = r"A-Za-z0-9\u00c0-\u0dff\u1e00-\u1fff"  # of scripts that put spaces between words
-# Order matters: keys before numbers, so that the digits of a key are not taken for a telephone. Every run that could
-# begin at many places is bounded: the time is linear in the length of a text, whatever it holds.
-PATTERNS: Mapping[str, str] = {
+_LETTER = r"A-Za-z0-9\u00c0-\u0dff\u1e00-\u1fff"  # letters of scripts that separate words by spaces
+# Order matters: keys come before numbers, so that the digits of a key are not taken for a phone number. Repetitions
+# that could start at many places are bounded, which keeps the time linear in the length of the text.
+PATTERNS: Mapping[RedactionPattern, str] = {
     "key": (
         r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----.*?(?:-----END [A-Z ]{0,40}PRIVATE KEY-----|\Z)"
         r"|\b(?:sk|pk|rk)[-_][A-Za-z0-9_-]{16,}"
@@ -39,15 +39,15 @@ PATTERNS: Mapping[str, str] = {
         r"(?![\w/-]|[.,:]\d)"
     ),
 }
-# A look that is much cheaper than the pattern, and never misses what the pattern would find.
-_KEY_SIGNS = (
+# One of these occurs in every match of the key pattern. Searching for them is much cheaper than the pattern.
+_KEY_MARKERS = (
     "-----begin", "sk-", "sk_", "pk-", "pk_", "rk-", "rk_", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_",
     "glpat-", "hf_", "xox", "akia", "asia", "aiza", "eyj", "key", "secret", "token", "passwor", "passwd", "bearer",
 )  # fmt: skip
 _DIGIT = re.compile(r"\d")
 _DATE = re.compile(r"\d{4}[-./ ]\d{1,2}[-./ ]\d{1,2}|\d{1,2}[-./ ]\d{1,2}[-./ ]\d{4}")
-# What tells a number without a country code from an id, a price or a range: the words beside it.
-_BESIDE = 40
+# The words around a number without a country code tell a phone number from an id, a price or a range.
+_CONTEXT_CHARACTERS = 40
 _ID_BEFORE = re.compile(
     r"[$€£¥#] ?$|\b(?:id|isbn|issn|sku|order|invoice|ticket|case|issue|article|part|serial|tracking|build)"
     r"(?: ?(?:number|no|nr|id))?[\s.:=#]{0,3}$",
@@ -59,99 +59,65 @@ _CALL_BEFORE = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Policy:
-    """What the store keeps.
-
-    :param texts: keep the texts of shown memories. Off by default; without them mining needs a lookup by memory id.
-    :param queries: keep the texts of queries.
-    :param redact: which of the built-in PATTERNS are applied to every text before it is written.
-    :param patterns: more patterns, name → regular expression; a match becomes `[name]`.
-    :param retention_days: events older than this are deleted; None keeps them.
-    :param late_after_days: signals later than this after their event do not count.
-    :param test_tenants: tenants whose traffic is test traffic.
-    """
-
-    texts: bool = False
-    queries: bool = True
-    redact: tuple[str, ...] = tuple(PATTERNS)
-    patterns: Mapping[str, str] = field(default_factory=dict)
-    retention_days: float | None = 365.0
-    late_after_days: float = 30.0
-    test_tenants: tuple[str, ...] = ("test",)
-
-    def __post_init__(self) -> None:
-        unknown = set(self.redact) - set(PATTERNS)
-        if unknown:
-            raise InputError(
-                f"unknown pattern {min(unknown)!r}; there are: {', '.join(sorted(PATTERNS))}", field="redact"
-            )
-        for name, days in (("retention_days", self.retention_days), ("late_after_days", self.late_after_days)):
-            if days is not None and not days > 0:
-                raise InputError(f"expected a number above 0, got {days!r}", field=name)
-
-
 class Redactor:
-    """Replaces what a policy forbids by a word that says what stood there."""
+    """Replaces private parts of a text by a placeholder such as `[email]`."""
 
-    def __init__(self, policy: Policy) -> None:
-        self._patterns = [(name, re.compile(PATTERNS[name], re.DOTALL)) for name in PATTERNS if name in policy.redact]
-        for name, pattern in policy.patterns.items():
-            try:
-                self._patterns.append((name, re.compile(pattern)))
-            except re.error as error:
-                raise InputError(f"{name}: not a regular expression: {error}", field="patterns") from None
+    def __init__(self, privacy: PrivacySettings) -> None:
+        self._patterns: list[tuple[str, re.Pattern[str]]] = [
+            (name, re.compile(pattern, re.DOTALL)) for name, pattern in PATTERNS.items() if name in privacy.redact
+        ]
+        self._patterns += [(name, re.compile(pattern)) for name, pattern in privacy.patterns.items()]
 
-    def text(self, text: str) -> str:
-        text = storable(text)
+    def redact(self, text: str) -> str:
+        text = clean_text(text)
         for name, pattern in self._patterns:
-            if name not in PATTERNS or _may_hold(name, text):
+            if name not in PATTERNS or _may_match(name, text):
                 text = pattern.sub(partial(_replacement, name), text)
         return text
 
-    def maybe(self, text: str | None) -> str | None:
-        return None if text is None else self.text(text)
+    def redact_optional(self, text: str | None) -> str | None:
+        return None if text is None else self.redact(text)
 
-    def memory(self, memory: Memory) -> Memory:
-        """The memory with its words redacted and without metadata, of which nothing is known."""
-        changes: dict[str, Any] = {"text": self.text(memory.text)}
+    def redact_memory(self, memory: Memory) -> Memory:
+        """Redact all texts of a memory, and drop its metadata, whose content is unknown."""
+        changes: dict[str, Any] = {"text": self.redact(memory.text)}
         if memory.context or memory.speaker or memory.entities or memory.metadata:
-            changes["context"] = self.maybe(memory.context)
-            changes["speaker"] = self.maybe(memory.speaker)
-            changes["entities"] = tuple(self.text(name) for name in memory.entities)
+            changes["context"] = self.redact_optional(memory.context)
+            changes["speaker"] = self.redact_optional(memory.speaker)
+            changes["entities"] = tuple(self.redact(name) for name in memory.entities)
             changes["metadata"] = {}
-        is_same = len(changes) == 1 and changes["text"] == memory.text
-        return memory if is_same else replace(memory, **changes)
+        is_unchanged = len(changes) == 1 and changes["text"] == memory.text
+        return memory if is_unchanged else replace(memory, **changes)
 
 
-def storable(text: str) -> str:
-    """The text without what a database refuses: lone surrogates and NUL."""
+def clean_text(text: str) -> str:
+    """Replace what databases reject: lone surrogates and NUL."""
     return text if text.isascii() and "\0" not in text else clean(text).replace("\0", "\ufffd")
 
 
-def _may_hold(name: str, text: str) -> bool:
+def _may_match(name: str, text: str) -> bool:
     if name == "email":
         return "@" in text
     if name == "key":
         lowered = text.lower()
-        return any(sign in lowered for sign in _KEY_SIGNS)
+        return any(marker in lowered for marker in _KEY_MARKERS)
     return len(_DIGIT.findall(text)) >= 7
 
 
 def _replacement(name: str, match: re.Match[str]) -> str:
-    found = match[0]
-    if name == "phone" and (_DATE.fullmatch(found) or not 7 <= sum(map(str.isdigit, found)) <= 15):
-        return found  # 2024-03-05 looks like a number to dial
-    if name == "phone" and match["bare"] and not _is_dialled(match):
-        return found
-    if name == "card" and not _passes_luhn(found):
-        return found
+    matched = match[0]
+    if name == "phone" and (_DATE.fullmatch(matched) or not 7 <= sum(map(str.isdigit, matched)) <= 15):
+        return matched  # 2024-03-05 looks like a phone number
+    if name == "phone" and match["bare"] and not _is_phone_number(match):
+        return matched
+    if name == "card" and not _passes_luhn(matched):
+        return matched
     return f"[{name}]"
 
 
-def _is_dialled(match: re.Match[str]) -> bool:
-    """Whether a number without a country code is a telephone's, by the words beside it."""
-    before = match.string[max(match.start() - _BESIDE, 0) : match.start()]
+def _is_phone_number(match: re.Match[str]) -> bool:
+    """Decide by the surrounding words whether a number without a country code is a phone number."""
+    before = match.string[max(match.start() - _CONTEXT_CHARACTERS, 0) : match.start()]
     if _ID_BEFORE.search(before) or _PRICE_AFTER.match(match.string, match.end()):
         return False
     is_range = len(match[0]) == len("500-1500") and match[0][4] != "0"

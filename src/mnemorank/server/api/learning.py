@@ -1,33 +1,34 @@
-"""The learning loop over HTTP: what `mnemorank learn` does, for whoever holds an admin key."""
+"""Learning routes: what `mnemorank learn` does, over HTTP. They need an admin key."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 from fastapi import Path, Query, Request
 from fastapi.responses import JSONResponse
 from pydantic import ConfigDict, Field
 
-from mnemorank.errors import ArtifactError, InputError
+from mnemorank.errors import ArtifactError, ConflictError, NotFoundError
 from mnemorank.server.api.schemas import ERROR_EXAMPLE, Flag, NativeModel, Text, dialect_router, error_responses
 from mnemorank.server.auth import Admin, Caller
 from mnemorank.server.errors import Problem
-from mnemorank.server.learning import stored
+from mnemorank.server.learning import Learning, run_in_store
 
-T = TypeVar("T")
 router = dialect_router("learning")
 RESPONSES = error_responses(ERROR_EXAMPLE, 404, 409)
 
-VersionName = Annotated[Text, Field(pattern=r"^\d{4,9}$")]
+_VERSION_PATTERN = r"^\d{4,9}$"
+VersionName = Annotated[Text, Field(pattern=_VERSION_PATTERN)]
+VersionParameter = Annotated[str, Path(pattern=_VERSION_PATTERN)]
 RunId = Annotated[str, Path(pattern=r"^[0-9a-f-]{1,40}$")]
 Count = Annotated[int, Query(ge=1, le=1_000_000)]
-Why = Annotated[Text, Field(max_length=1000)]
+Why = Annotated[Text, Field(max_length=1000, description="Recorded in the history")]
 
 
 class TrainRequest(NativeModel):
-    promote: Flag = Field(False, description="Put the candidate in service if it passes the gate")
+    promote: Flag = Field(False, description="Promote the candidate if it passes the gate")
 
 
 class EvaluateRequest(NativeModel):
@@ -37,174 +38,174 @@ class EvaluateRequest(NativeModel):
 
 
 class PromoteRequest(EvaluateRequest):
-    force: Flag = Field(False, description="Whatever the gate said")
+    force: Flag = Field(False, description="Promote the version even if it did not pass the gate")
     why: Why = ""
 
 
 class RollbackRequest(NativeModel):
-    version: VersionName | None = Field(None, description="Any version; the one before the current by default")
+    version: VersionName | None = Field(None, description="Any version; by default the previous one")
     why: Why = ""
 
 
 @router.get("/v1/learning/status", responses=RESPONSES)
 async def status(request: Request, caller: Admin) -> JSONResponse:
-    """Where the loop stands: versions, events, examples, the training under way."""
-    return await _answer(request, caller, lambda learning: learning.loop.status())
+    """Return the state of the loop: versions, events, examples, the last training run."""
+    return await _respond(request, caller, lambda learning: learning.loop.status())
 
 
 @router.post("/v1/learning/mine", responses=RESPONSES)
 async def mine(request: Request, caller: Admin) -> JSONResponse:
-    """Make examples of the feedback."""
+    """Mine examples from the feedback."""
 
-    def work(learning: Any) -> dict[str, Any]:
+    def work(learning: Learning) -> dict[str, Any]:
         mined = learning.loop.mine()
         return {"examples": len(mined.examples), "dropped": {k: n for k, n in mined.dropped.items() if n}}
 
-    return await _answer(request, caller, work)
+    return await _respond(request, caller, work)
 
 
 @router.post("/v1/learning/train", responses=RESPONSES, status_code=202)
 async def train(request: Request, body: TrainRequest, caller: Admin) -> JSONResponse:
-    """Begin to train a candidate on the mined examples, in a process of its own."""
+    """Start training a candidate on the mined examples in a separate process."""
 
-    def work(learning: Any) -> dict[str, Any]:
-        return dict(learning.loop.train(promote=body.promote, who=caller.name)[0].summary())
+    def work(learning: Learning) -> dict[str, Any]:
+        run, _ = learning.loop.train(promote=body.promote, who=caller.name)
+        return run.summary()
 
-    return await _answer(request, caller, work, 202)
+    return await _respond(request, caller, work, 202)
 
 
 @router.post("/v1/learning/run", responses=RESPONSES, status_code=202)
 async def run(request: Request, caller: Admin) -> JSONResponse:
-    """Mine, begin to train, and promote the candidate if the gate lets it."""
-    return await _answer(request, caller, lambda learning: learning.begin_run(caller.name).summary(), 202)
+    """Mine, start training, and promote the candidate if it passes the gate."""
+    return await _respond(request, caller, lambda learning: learning.start_run(caller.name).summary(), 202)
 
 
 @router.post("/v1/learning/evaluate", responses=RESPONSES)
 async def evaluate(request: Request, body: EvaluateRequest, caller: Admin) -> JSONResponse:
-    """Measure a version against the current one and ask the gate."""
-    return await _answer(
-        request, caller, lambda learning: learning.loop.evaluate(body.version, who=caller.name).to_dict()
-    )
+    """Compare a version with the current one and return the gate's decision."""
+
+    def work(learning: Learning) -> dict[str, Any]:
+        return learning.loop.evaluate(body.version, who=caller.name).to_dict()
+
+    return await _respond(request, caller, work)
 
 
 @router.post("/v1/learning/promote", responses=RESPONSES)
 async def promote(request: Request, body: PromoteRequest, caller: Admin) -> JSONResponse:
-    """Put a version in service that passed the gate; the server swaps to it within a second or two."""
+    """Put a version that passed the gate in service. The server switches to it within a second or two."""
 
-    def work(learning: Any) -> dict[str, Any]:
+    def work(learning: Learning) -> dict[str, Any]:
         version = learning.loop.promote(body.version, who=caller.name, why=body.why, force=body.force)
         return {"current": version.name}
 
-    return await _answer(request, caller, work)
+    return await _respond(request, caller, work)
 
 
 @router.post("/v1/learning/rollback", responses=RESPONSES)
 async def rollback(request: Request, body: RollbackRequest, caller: Admin) -> JSONResponse:
     """Put an earlier version back in service."""
 
-    def work(learning: Any) -> dict[str, Any]:
-        return {"current": learning.loop.registry.rollback(body.version, who=caller.name, why=body.why).name}
+    def work(learning: Learning) -> dict[str, Any]:
+        return {"current": learning.loop.versions.rollback(body.version, who=caller.name, why=body.why).name}
 
-    return await _answer(request, caller, work)
+    return await _respond(request, caller, work)
 
 
 @router.get("/v1/learning/history", responses=RESPONSES)
 async def history(request: Request, caller: Admin) -> JSONResponse:
-    """Who did what, and why, oldest first."""
-    return await _answer(request, caller, lambda learning: {"entries": learning.loop.registry.history.entries()})
+    """Return who did what and why, oldest first."""
+    return await _respond(request, caller, lambda learning: {"entries": learning.loop.versions.history.entries()})
 
 
 @router.get("/v1/learning/runs", responses=RESPONSES)
 async def runs(request: Request, caller: Admin) -> JSONResponse:
-    """All trainings, oldest first."""
-    return await _answer(
-        request, caller, lambda learning: {"runs": [one.summary() for one in learning.loop.runs.all()]}
+    """List all training runs, oldest first."""
+    return await _respond(
+        request, caller, lambda learning: {"runs": [run.summary() for run in learning.loop.runs.all()]}
     )
 
 
 @router.get("/v1/learning/runs/{run_id}", responses=RESPONSES)
-async def one_run(request: Request, run_id: RunId, caller: Admin) -> JSONResponse:
-    """A training, with its progress."""
+async def run_details(request: Request, run_id: RunId, caller: Admin) -> JSONResponse:
+    """Return a training run with its progress."""
 
-    def work(learning: Any) -> dict[str, Any]:
-        found = learning.loop.runs.get(run_id)
-        return {**found.summary(), "progress": learning.loop.runs.progress(run_id)}
+    def work(learning: Learning) -> dict[str, Any]:
+        runs = learning.loop.runs
+        return {**runs.get(run_id).summary(), "progress": runs.progress(run_id)}
 
-    return await _answer(request, caller, work)
+    return await _respond(request, caller, work)
 
 
 @router.get("/v1/learning/runs/{run_id}/log", responses=RESPONSES)
-async def log(request: Request, run_id: RunId, caller: Admin, last: Count = 200) -> JSONResponse:
-    """The last lines that a training printed."""
-    return await _answer(request, caller, lambda learning: {"lines": learning.loop.runs.log(run_id, last)})
+async def run_log(request: Request, run_id: RunId, caller: Admin, last: Count = 200) -> JSONResponse:
+    """Return the last lines that a training run printed."""
+    return await _respond(request, caller, lambda learning: {"lines": learning.loop.runs.log_lines(run_id, last)})
 
 
 @router.post("/v1/learning/runs/{run_id}/cancel", responses=RESPONSES)
 async def cancel(request: Request, run_id: RunId, caller: Admin) -> JSONResponse:
-    """Stop a training for good."""
-    return await _answer(request, caller, lambda learning: learning.loop.runs.cancel(run_id).summary())
+    """Cancel a training run."""
+    return await _respond(request, caller, lambda learning: learning.loop.runs.cancel(run_id).summary())
 
 
 @router.get("/v1/learning/reports/unused", responses=RESPONSES)
-async def unused(request: Request, caller: Admin, least: Count = 10) -> JSONResponse:
-    """Memories shown at least so often and never used."""
+async def unused(request: Request, caller: Admin, min_count: Count = 10) -> JSONResponse:
+    """List the memories that were shown at least `min_count` times and never used."""
 
-    def work(learning: Any) -> dict[str, Any]:
+    def work(learning: Learning) -> dict[str, Any]:
         from mnemorank.learning.reports import unused_memories
 
-        return {
-            "memories": [
-                asdict(one) for one in unused_memories(learning.loop.store.events(tenant=caller.tenant), least)
-            ]
-        }
+        log = learning.loop.store.events(tenant=caller.tenant)
+        return {"memories": [asdict(memory) for memory in unused_memories(log, min_count)]}
 
-    return await _answer(request, caller, work, within_tenant=True)
+    return await _respond(request, caller, work, is_tenant_scoped=True)
 
 
 @router.get("/v1/learning/reports/no-hits", responses=RESPONSES)
-async def nothing_found(request: Request, caller: Admin, least: Count = 1) -> JSONResponse:
-    """Queries asked at least so often that found nothing."""
+async def no_hits(request: Request, caller: Admin, min_count: Count = 1) -> JSONResponse:
+    """List the queries that were asked at least `min_count` times without a useful result."""
 
-    def work(learning: Any) -> dict[str, Any]:
-        from mnemorank.learning.reports import no_hits
+    def work(learning: Learning) -> dict[str, Any]:
+        from mnemorank.learning.reports import unanswered_queries
 
-        return {"queries": [asdict(one) for one in no_hits(learning.loop.store.events(tenant=caller.tenant), least)]}
+        log = learning.loop.store.events(tenant=caller.tenant)
+        return {"queries": [asdict(query) for query in unanswered_queries(log, min_count)]}
 
-    return await _answer(request, caller, work, within_tenant=True)
+    return await _respond(request, caller, work, is_tenant_scoped=True)
 
 
 @router.get("/v1/learning/shadow/{version}", responses=RESPONSES)
-async def shadow(request: Request, version: Annotated[str, Path(pattern=r"^\d{4,9}$")], caller: Admin) -> JSONResponse:
-    """How a candidate that scored live traffic in the shadow compares with what was shown, by later feedback."""
+async def shadow(request: Request, version: VersionParameter, caller: Admin) -> JSONResponse:
+    """Compare a shadow candidate with what was shown, by later feedback."""
 
-    def work(learning: Any) -> dict[str, Any]:
-        found = learning.loop.shadow_result(version)
-        if found is None:
-            raise InputError(f"no event that {version!r} scored in the shadow has feedback yet", field="version")
-        return asdict(found)
+    def work(learning: Learning) -> dict[str, Any]:
+        result = learning.loop.shadow_result(version)
+        if result is None:
+            raise ConflictError(f"no event that {version} scored has feedback yet", field="version", code="no_feedback")
+        return asdict(result)
 
-    return await _answer(request, caller, work)
+    return await _respond(request, caller, work)
 
 
-async def _answer(
+async def _respond(
     request: Request,
     caller: Caller,
-    work: Callable[[Any], T],
+    work: Callable[[Learning], dict[str, Any]],
     status_code: int = 200,
     *,
-    within_tenant: bool = False,
+    is_tenant_scoped: bool = False,
 ) -> JSONResponse:
-    """Do the work in a thread. What the loop refuses is 404 where something does not exist, else 409.
+    """Run the work in a thread and respond with its result.
 
-    :param within_tenant: the work keeps to the tenant of the caller's key; all else concerns every tenant.
+    :param is_tenant_scoped: the work is limited to the caller's tenant; all other work concerns every tenant.
     """
-    if caller.tenant is not None and not within_tenant:
-        raise Problem(403, "forbidden", "the learning loop is of all tenants; it takes an admin key without a tenant")
-    learning = getattr(request.app.state, "learning", None)
+    if caller.tenant is not None and not is_tenant_scoped:
+        raise Problem(403, "forbidden", "the learning loop spans all tenants; use an admin key without a tenant")
+    learning: Learning | None = getattr(request.app.state, "learning", None)
     if learning is None:
-        raise Problem(404, "no_learning", "this server has no learning loop; start it with --learning DIR")
+        raise NotFoundError("this server has no learning loop; start it with --learning", code="no_learning")
     try:
-        return JSONResponse(await stored(lambda: work(learning)), status_code)
-    except (InputError, ArtifactError) as error:
-        is_missing = any(words in str(error) for words in ("no version", "no run"))
-        raise Problem(404 if is_missing else 409, "not_found" if is_missing else "refused", str(error)) from error
+        return JSONResponse(await run_in_store(lambda: work(learning)), status_code)
+    except ArtifactError as error:
+        raise Problem(409, "unusable_version", str(error)) from error
