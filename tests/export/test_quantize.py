@@ -18,8 +18,8 @@ from mnemorank.export.blocks import pack, to_blocks
 from mnemorank.export.calibration_data import calibration_examples
 from mnemorank.export.exporter import export
 from mnemorank.export.graph import load_classifier, write_graph
+from mnemorank.export.int8_storage import initializers, to_int8
 from mnemorank.export.quantize import int8_dynamic, int8_static
-from mnemorank.export.weights import initializers, to_int8
 from tests.export.conftest import count_weights
 from tests.export.test_graph import inputs
 from tests.training.conftest import write_causal

@@ -55,7 +55,7 @@ def test_holds_the_package_and_its_assets_and_nothing_else(wheel: Path):
     ):
         assert f"mnemorank/assets/{asset}" in names
     assert "mnemorank/py.typed" in names
-    assert not [name for name in names if "mini_data" in name or "/tests/" in name]
+    assert not [name for name in names if "mini_data" in name or "/tests/" in name or "research" in name]
 
 
 def test_needs_three_dependencies(installed: Path, tmp_path: Path):

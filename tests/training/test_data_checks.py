@@ -29,9 +29,9 @@ def load_dev(tables, **source):
 @pytest.mark.parametrize("format_name", ["triplets", "auto"])
 def test_dev_triplets_are_split_and_ranked_against_all_memories(tables, triplets, format_name):
     source = {"path": str(triplets), "format": format_name, "dev_share": 0.3}
-    whole, dev, train = (load_dev(tables, **source, **split) for split in ({}, {"split": "dev"}, {"split": "train"}))
+    every, dev, train = (load_dev(tables, **source, **split) for split in ({}, {"split": "dev"}, {"split": "train"}))
     assert 0 < len(dev) < len(train)
-    assert sorted(e.query for e in dev + train) == sorted(e.query for e in whole)
+    assert sorted(e.query for e in dev + train) == sorted(e.query for e in every)
     assert all(len(example.candidates) == 80 for example in dev)
 
 

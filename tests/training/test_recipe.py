@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from mnemorank.data.hard_negatives import NegativeMining
-from mnemorank.errors import InputError
+from mnemorank.errors import InputError, NotFoundError
 from mnemorank.training.recipe import bundled_recipes, find_recipe, load_recipe, parse_recipe
 from mnemorank.training.run import check_recipe
 
@@ -221,9 +221,9 @@ def test_stages_inherit_from_the_shared_tables(recipe_file):
 def test_bundled_recipes_are_found_by_name():
     assert {"hindsight", "lychee", "feedback", "yes-no", "multihop", "mini"} <= set(bundled_recipes())
     assert find_recipe("hindsight").name == "hindsight.toml"
-    with pytest.raises(InputError, match="hindsight") as caught:
+    with pytest.raises(NotFoundError, match=r"nowhere.*hindsight") as caught:
         find_recipe("nowhere")
-    assert caught.value.field == "nowhere"
+    assert caught.value.field == "recipe"
 
 
 @pytest.mark.parametrize("name", ["hindsight", "lychee", "feedback", "yes-no", "multihop", "mini"])

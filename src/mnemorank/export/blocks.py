@@ -12,7 +12,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
-from mnemorank.export.weights import (
+from mnemorank.export.int8_storage import (
     Float32s,
     drop_unused,
     initializers,

@@ -24,7 +24,7 @@ from mnemorank.artifact.resolve import load_artifact
 from mnemorank.data.bundled import bundled_dataset
 from mnemorank.data.sources import read_examples
 from mnemorank.errors import ArtifactError
-from mnemorank.export.graph_weights import Float32s, GraphWeights, read_weights
+from mnemorank.export.weight_reader import Float32s, GraphWeights, read_weights
 from mnemorank.scorers.encoding import Ids, load_tokenizer
 
 logger = logging.getLogger(__name__)

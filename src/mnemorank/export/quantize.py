@@ -22,7 +22,7 @@ from onnx import helper, numpy_helper
 
 from mnemorank.errors import InputError
 from mnemorank.export.graph import Feed
-from mnemorank.export.weights import drop_unused, initializers, save_graph, shrink_constants, shrink_tables
+from mnemorank.export.int8_storage import drop_unused, initializers, save_graph, shrink_constants, shrink_tables
 
 _PRODUCTS = ("MatMul", "Gemm", "Attention")
 

@@ -103,7 +103,7 @@ class ProgressReporter(TrainerCallback):
 
 
 class InterruptedTrainingError(MnemorankError):
-    """Training was asked to stop and has saved a checkpoint."""
+    """Training was interrupted and has saved a checkpoint."""
 
 
 class StopRequest:

@@ -23,7 +23,7 @@ from mnemorank.artifact.formats import formats
 from mnemorank.artifact.manifest import CHECKS, Calibration, PipelineWeights, Windows
 from mnemorank.artifact.templates import templates
 from mnemorank.data.sources import Source
-from mnemorank.errors import InputError
+from mnemorank.errors import InputError, NotFoundError
 
 FileName = Annotated[str, AfterValidator(check_file_name)]
 RecipeSource = Annotated[Source, AfterValidator(lambda source: replace(source, path=source.path.expanduser()))]
@@ -307,7 +307,8 @@ def find_recipe(name: str | Path) -> Path:
     bundled = bundled_recipes()
     if str(name) in bundled:
         return bundled[str(name)]
-    raise InputError(f"no such file, and not one of the bundled recipes: {', '.join(bundled)}", field=str(name))
+    expected = ", ".join(bundled)
+    raise NotFoundError(f"no file {str(name)!r}, nor a bundled recipe of that name ({expected})", field="recipe")
 
 
 def bundled_recipes() -> dict[str, Path]:

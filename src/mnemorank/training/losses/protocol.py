@@ -128,7 +128,7 @@ def register_loss(
 
 
 def preference_pairs(batch: ScoredLists) -> tuple[Tensor, Tensor]:
-    """Return positions of all pairs within a list of which the first has the higher label."""
+    """Return the positions of all pairs of a list with different labels, the one with the higher label first."""
     better: list[int] = []
     worse: list[int] = []
     labels = batch.labels.tolist()
