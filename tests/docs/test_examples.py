@@ -18,8 +18,6 @@ PAGES = [ROOT / "README.md", CARD, *sorted((ROOT / "docs").rglob("*.md"))]
 RUNNABLE = [page for page in PAGES if any(block.language in ("python", "console") for block in read_blocks(page))]
 # Pages whose examples train a model.
 SLOW = {"docs/guides/training.md"}
-# Pages about work that has not landed yet.
-PENDING = {"docs/guides/learning.md"}
 # Blocks that need something a test cannot have: a GPU, the Hugging Face Hub, another service.
 MOST_NOT_RUN = 20
 
@@ -34,8 +32,6 @@ def _marked(page: Path) -> object:
 
 @pytest.mark.parametrize("page", [_marked(page) for page in RUNNABLE])
 def test_examples_run_and_print_what_the_page_shows(page: Path, workspace: Path):
-    if _name(page) in PENDING:
-        pytest.skip("waits for other changes")
     PageRunner(page).run()
 
 

@@ -115,3 +115,10 @@ def test_keys_of_a_recipe():
     names = {name for model in models for name in model.model_fields}
 
     assert not _missing(names, "reference/recipe.md")
+
+
+def test_learning_settings():
+    settings = import_module("mnemorank.learning.settings")
+    models = [value for value in vars(settings).values() if isinstance(value, type) and hasattr(value, "model_fields")]
+
+    assert not _missing({name for model in models for name in model.model_fields}, "reference/learning.md")
