@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from mnemorank._internal.atomic import append_json_line, write_atomic
+from mnemorank._internal.atomic import append_json_line, atomic_folder, atomic_path, write_atomic
 
 
 @pytest.mark.parametrize(("content", "expected"), [("Zoë\n", "Zoë\n".encode()), (b"\x00\xff", b"\x00\xff")])
@@ -57,6 +57,46 @@ def test_content_is_on_disk_before_the_file_is_replaced(tmp_path, monkeypatch):
     write_atomic(tmp_path / "state.json", "new")
     assert steps[:2] == ["fsync", "replace"]
     assert steps.count("fsync") == (1 if os.name == "nt" else 2)  # the folder, too
+
+
+def test_a_path_that_a_failing_block_wrote_to_is_deleted(tmp_path):
+    (tmp_path / "state.json").write_text("old")
+
+    def write():
+        with atomic_path(tmp_path / "state.json") as partial:
+            partial.write_text("half")
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        write()
+    assert (tmp_path / "state.json").read_text() == "old"
+    assert os.listdir(tmp_path) == ["state.json"]
+
+
+def write_folder(path, content):
+    with atomic_folder(path) as folder:
+        (folder / "deep").mkdir()
+        (folder / "deep" / "file").write_text(content)
+        if content == "broken":
+            raise RuntimeError
+
+
+def test_a_folder_is_replaced_as_a_whole(tmp_path):
+    write_folder(tmp_path / "model", "old")
+    (tmp_path / "model" / "extra").write_text("")
+    (tmp_path / "model.partial").mkdir()  # left by a killed process
+    write_folder(tmp_path / "model", "new")
+    assert (tmp_path / "model" / "deep" / "file").read_text() == "new"
+    assert os.listdir(tmp_path) == ["model"]
+    assert os.listdir(tmp_path / "model") == ["deep"]
+
+
+def test_a_failure_keeps_the_old_folder(tmp_path):
+    write_folder(tmp_path / "model", "old")
+    with pytest.raises(RuntimeError):
+        write_folder(tmp_path / "model", "broken")
+    assert (tmp_path / "model" / "deep" / "file").read_text() == "old"
+    assert os.listdir(tmp_path) == ["model"]
 
 
 def test_appends_one_line_per_record(tmp_path):

@@ -34,8 +34,9 @@ def atomic_path(path: Path) -> Iterator[Path]:
 @contextmanager
 def atomic_folder(path: Path) -> Iterator[Path]:
     """Yield a new folder that replaces `path` when the block succeeds and is deleted when it fails."""
-    partial = path.with_name(f"{path.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
+    partial, old = (path.with_name(f"{path.name}.{suffix}") for suffix in ("partial", "old.partial"))
+    for leftover in (partial, old):
+        shutil.rmtree(leftover, ignore_errors=True)
     try:
         partial.mkdir(parents=True)
         yield partial
@@ -43,12 +44,15 @@ def atomic_folder(path: Path) -> Iterator[Path]:
             if file.is_file():
                 _sync(file)
         if path.exists():
-            shutil.rmtree(path)
+            path.rename(old)  # a folder cannot be replaced in one step, and deleting it in place takes time
         partial.rename(path)
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
+        if old.exists() and not path.exists():
+            old.rename(path)
         raise
     sync_folder(path.parent)
+    shutil.rmtree(old, ignore_errors=True)
 
 
 def append_json_line(path: Path, record: Mapping[str, Any]) -> None:
