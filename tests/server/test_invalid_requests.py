@@ -10,6 +10,7 @@ import pytest
 
 PATHS = ("/v2/rerank", "/v1/rerank", "/rerank", "/score", "/v1/score", "/v1/memories/rerank", "/v1/models/swap")
 ERROR_KEYS = {
+    "/v1/feedback": {"error"},
     "/v2/rerank": {"message"},
     "/v1/rerank": {"detail"},
     "/rerank": {"error", "error_type"},
@@ -19,6 +20,7 @@ ERROR_KEYS = {
     "/v1/models/swap": {"error"},
 }
 INNER_KEYS = {
+    "/v1/feedback": {"code", "message", "field"},
     "/score": {"message", "type", "param", "code"},
     "/v1/score": {"message", "type", "param", "code"},
     "/v1/memories/rerank": {"code", "message", "field"},
@@ -85,6 +87,7 @@ LISTS = {
     "/score": {"text_1": "q", "text_2": []},
     "/v1/score": {"queries": "q", "documents": []},
     "/v1/memories/rerank": {"query": "q", "memories": []},
+    "/v1/feedback": {"event_id": "e", "signals": []},
 }
 
 
@@ -97,7 +100,7 @@ def test_a_list_of_many_invalid_elements_is_one_error(client, path):
     answer = client.post(path, content=body, headers={"content-type": "application/json"})
     assert time.monotonic() - started < 4
     check_error_format(path, answer)
-    assert f"{field}.0: " in answer.text
+    assert f"{field}.0" in answer.text
     assert len(answer.text) < 500
 
 

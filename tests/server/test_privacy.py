@@ -48,7 +48,7 @@ def test_a_lost_event_is_logged_without_texts(broken, caplog):
 
 def test_feedback_that_cannot_be_stored_is_an_error_without_texts(broken, caplog):
     broken.drop("signals")
-    signals = [{"kind": "note", "rank": 0, "note": "secretnote"}]
+    signals = [{"kind": "note", "rank": 1, "note": "secretnote"}]
     body = {"event_id": broken.event_id, "user": "secretuser", "signals": signals}
     answer = broken.client.post("/v1/feedback", json=body)
     assert (answer.status_code, answer.json()["error"]["code"]) == (503, "store_failed")

@@ -23,8 +23,7 @@ from mnemorank.server.api.schemas import (
     dialect_router,
     error_responses,
 )
-from mnemorank.server.auth import Admin, Caller, requires
-from mnemorank.server.errors import Problem
+from mnemorank.server.auth import Admin, Caller, requires, resolve_tenant
 from mnemorank.server.learning import run_in_store
 
 if TYPE_CHECKING:
@@ -70,7 +69,7 @@ class FeedbackRequest(NativeModel):
 
     event_id: Name
     user: Name | None = Field(None, description="Who gives the feedback; by default the user of the request")
-    signals: Annotated[list[SignalBody], Field(min_length=1, max_length=MAX_SIGNALS)]
+    signals: Annotated[list[SignalBody], Field(fail_fast=True, min_length=1, max_length=MAX_SIGNALS)]
 
 
 @router.post("/v1/feedback", responses=error_responses(ERROR_EXAMPLE, 404))
@@ -136,7 +135,7 @@ async def delete(
         from mnemorank.learning.store.deletion import delete_by_scope
 
         if scope == "event":
-            _find_event(store, name, caller.tenant or tenant, "event")
+            _find_event(store, name, resolve_tenant(caller, tenant), "event")
         learning = getattr(request.app.state, "learning", None)
         return learning.loop.delete(scope, name, owner) if learning else delete_by_scope(store, scope, name, owner)
 
@@ -188,9 +187,8 @@ def _store(request: Request) -> EventStore:
 
 
 def _tenant(caller: Caller, tenant: str | None) -> str:
-    if caller.tenant is not None and tenant not in (None, caller.tenant):
-        raise Problem(403, "forbidden", "tenant: the API key belongs to another tenant", field="tenant")
-    return caller.tenant or tenant or DEFAULT_TENANT
+    resolved = resolve_tenant(caller, tenant)
+    return DEFAULT_TENANT if resolved is None else resolved
 
 
 def _find_event(store: EventStore, event_id: str, tenant: str | None, field: str = "event_id") -> RerankEvent:
