@@ -214,7 +214,7 @@ def test_the_code_suggested_for_chroma_works():
 
 
 def test_the_stores_of_the_docs():
-    """docs/formats.md, "From your store": data of those shapes."""
+    """The recipes of docs/guides/memories.md: data of those shapes."""
     chroma = {"ids": [["1"]], "documents": [["a"]], "metadatas": [[{"created_at": 1709632800}]], "distances": [[0.2]]}
     columns = (chroma[name][0] for name in ("ids", "documents", "metadatas", "distances"))
     row = {"id": UUID(int=1), "content": "a", "created_at": AT, "distance": 0.2}
