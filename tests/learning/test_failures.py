@@ -4,16 +4,21 @@ import os
 import sqlite3
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+import sqlalchemy
 
 from mnemorank import InputError
 from mnemorank.learning.loop import Loop
 from mnemorank.learning.mining.miner import TRAIN, MinedExample
 from mnemorank.learning.store import examples
+from mnemorank.learning.store.database import EVENT_TIMEOUT
 from mnemorank.learning.store.events import EventStore
 from mnemorank.server.auth import add_key
 from tests.learning import simulation
+from tests.learning.conftest import fresh_database
 from tests.learning.server import serving, write_settings
 
 MEMORIES = ["the cat", "ruby work now", "a dog"]
@@ -94,6 +99,25 @@ def test_reranking_continues_when_the_store_fails(tmp_path, tiny_onnx):
         with sqlite3.connect(tmp_path / "events.db") as connection:
             connection.execute("ALTER TABLE elsewhere RENAME TO events")
         assert client.post("/v1/feedback", json=feedback).json() == {"stored": 1, "new": 1}
+
+
+@pytest.mark.slow
+def test_a_locked_postgres_does_not_delay_responses(postgres, tiny_onnx):
+    url = fresh_database(postgres)
+    with serving(model=str(tiny_onnx), store=url) as client, EventStore(url) as other:
+        body = {"query": "ruby work", "memories": MEMORIES}
+        assert client.post("/v1/memories/rerank", json=body).status_code == 200
+        with other.database.writing() as connection, ThreadPoolExecutor(8) as pool:
+            connection.execute(sqlalchemy.text("LOCK TABLE events IN ACCESS EXCLUSIVE MODE"))
+            started = time.monotonic()
+            responses = list(pool.map(lambda _: client.post("/v1/memories/rerank", json=body), range(8)))
+            seconds = time.monotonic() - started
+        assert {response.status_code for response in responses} == {200}
+        assert seconds < 5 * EVENT_TIMEOUT, "without timeouts, they would wait for the lock"
+        assert "mnemorank_events_lost_total 8.0" in client.get("/metrics").text
+        assert client.get("/health").status_code == 200
+        response = client.post("/v1/memories/rerank", json=body)
+        assert other.event(response.json()["event_id"]) is not None
 
 
 def test_a_tenants_admin_neither_sees_other_tenants_nor_controls_the_loop(tmp_path, tiny_onnx):

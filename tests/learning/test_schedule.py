@@ -121,7 +121,7 @@ def test_examples_are_new_if_their_labels_change(loop):
     assert loop.count_new_examples() == 1
 
 
-@pytest.mark.parametrize(("state", "count"), [("failed", 1), ("cancelled", 1), ("running", 0), ("done", 0)])
+@pytest.mark.parametrize(("state", "count"), [("failed", 1), ("canceled", 1), ("running", 0), ("done", 0)])
 def test_the_examples_of_an_unsuccessful_run_are_still_new(loop, state, count):
     give_feedback(loop, "first question", ("cited", 2))
     loop.mine()

@@ -1,4 +1,4 @@
-"""Training runs in a separate process: they survive kills, resume, and can be cancelled."""
+"""Training runs in a separate process: they survive kills, resume, and can be canceled."""
 
 import json
 import os
@@ -101,7 +101,7 @@ def test_after_a_kill_or_on_a_full_disk_the_model_is_valid_and_the_run_resumes(r
 
 @pytest.mark.slow
 @pytest.mark.timeout(400)
-def test_a_run_can_be_cancelled_and_has_low_priority(root):
+def test_a_run_can_be_canceled_and_has_low_priority(root):
     with Loop(root) as loop:
         run, process = loop.train(who="test")
         end = time.monotonic() + 200
@@ -115,7 +115,7 @@ def test_a_run_can_be_cancelled_and_has_low_priority(root):
         with pytest.raises(ConflictError) as error:
             loop.train()
         assert error.value.code == "run_in_progress"
-        assert loop.runs.cancel(run.id).state == "cancelled"
+        assert loop.runs.cancel(run.id).state == "canceled"
         assert process.wait(30) != 0
         assert not (loop.runs.folder(run.id) / "feedback.jsonl").exists()
         assert loop.versions.current().name == "0001"

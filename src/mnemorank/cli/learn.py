@@ -220,7 +220,7 @@ def _run(loop: Loop, arguments: argparse.Namespace) -> int:
 
 def _cancel(loop: Loop, arguments: argparse.Namespace) -> None:
     run = loop.runs.cancel(arguments.run_id)
-    print_json(run.summary()) if arguments.json else print(f"{run.id} is cancelled")
+    print_json(run.summary()) if arguments.json else print(f"{run.id} is canceled")
 
 
 def _log(loop: Loop, arguments: argparse.Namespace) -> None:

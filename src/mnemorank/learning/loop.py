@@ -19,7 +19,7 @@ from mnemorank.learning.mining.labels import Lookup
 from mnemorank.learning.mining.miner import HELD_OUT, TRAIN, MiningResult, mine
 from mnemorank.learning.mining.propensity import Propensities, estimate_propensities
 from mnemorank.learning.mining.votes import query_key
-from mnemorank.learning.runs import CANCELLED, FAILED, FEEDBACK, RunStore, TrainingRun
+from mnemorank.learning.runs import CANCELED, FAILED, FEEDBACK, RunStore, TrainingRun
 from mnemorank.learning.settings import LearningSettings, load_settings
 from mnemorank.learning.shadow import ShadowResult, compare_shadow, count_scored_events
 from mnemorank.learning.store import deletion, examples
@@ -160,8 +160,8 @@ class Loop:
         run = self.runs.active()
         if run is None or self.runs.has_worker(run.id):
             return run
-        if self.runs.is_cancel_requested(run.id):  # the process that cancelled it was killed before recording that
-            return self.runs.finish(run.id, CANCELLED)
+        if self.runs.is_cancel_requested(run.id):  # the process that canceled it was killed before recording that
+            return self.runs.finish(run.id, CANCELED)
         if run.attempt >= self.settings.training.attempts:
             return self.runs.finish(run.id, FAILED, error=f"its process was killed {run.attempt} times")
         logger.info("resuming run %s", run.id)
@@ -326,8 +326,8 @@ class Loop:
         return deleted
 
     def count_untrained(self) -> int:
-        """Return the number of examples that no model was trained on; failed and cancelled runs do not count."""
-        unsuccessful = [run.id for run in self.runs.all() if run.state in (FAILED, CANCELLED)]
+        """Return the number of examples that no model was trained on; failed and canceled runs do not count."""
+        unsuccessful = [run.id for run in self.runs.all() if run.state in (FAILED, CANCELED)]
         for run_id in unsuccessful:
             self.runs.clean(run_id)  # once the training record is dropped, no deletion would reach the files
         examples.drop_training_records(self.store.database, [f"run:{run_id}" for run_id in unsuccessful])

@@ -31,7 +31,7 @@ from filelock import FileLock, Timeout
 from mnemorank._internal.atomic import write_atomic
 from mnemorank.errors import ConflictError, NotFoundError
 
-WAITING, RUNNING, DONE, FAILED, CANCELLED = "waiting", "running", "done", "failed", "cancelled"
+WAITING, RUNNING, DONE, FAILED, CANCELED = "waiting", "running", "done", "failed", "canceled"
 ACTIVE_STATES = (WAITING, RUNNING)
 FEEDBACK = "feedback.jsonl"
 STORE_VARIABLE = "MNEMORANK_LEARNING_STORE"
@@ -175,7 +175,7 @@ class RunStore:
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGTERM if time.monotonic() < deadline else signal.SIGKILL)
             time.sleep(0.2)
-        return self.finish(run_id, CANCELLED)
+        return self.finish(run_id, CANCELED)
 
     def finish(self, run_id: str, state: str, **changes: Any) -> TrainingRun:
         """Close a run that no process works on anymore."""

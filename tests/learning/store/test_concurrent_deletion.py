@@ -154,12 +154,12 @@ def test_what_a_server_without_the_loop_deleted_is_not_trained_on(loop, monkeypa
     assert feedback.count("\n") == 9
 
 
-def test_a_run_that_is_cancelled_before_its_process_starts_stays_cancelled(loop, monkeypatch):
+def test_a_run_that_is_canceled_before_its_process_starts_stays_canceled(loop, monkeypatch):
     loop.mine(lookup=look_up)
     run, _ = loop.train()
     loop.runs.cancel(run.id)
     assert work(loop, run.id, monkeypatch, lambda _: pytest.fail("it trains")) == 0
-    assert loop.runs.get(run.id).state == "cancelled"
+    assert loop.runs.get(run.id).state == "canceled"
     assert loop.train()[0].id != run.id
 
 
@@ -168,7 +168,7 @@ def test_an_interrupted_cancellation_is_completed_later(loop, monkeypatch):
     run, _ = loop.train()
     (loop.runs.folder(run.id) / "cancel").touch()
     assert work(loop, run.id, monkeypatch, lambda _: pytest.fail("it trains")) == 0
-    assert loop.recover().state == "cancelled"
+    assert loop.recover().state == "canceled"
     assert loop.runs.active() is None
     assert not (loop.runs.folder(run.id) / "feedback.jsonl").exists()
 

@@ -21,6 +21,7 @@ from mnemorank.learning.signals import Signal
 from mnemorank.learning.store import schema
 from mnemorank.learning.store.database import EVENT_TIMEOUT, Database
 from mnemorank.learning.store.events import DAY, EventStore, _PendingWrite
+from tests.learning.conftest import fresh_database
 from tests.learning.factories import make_event
 
 
@@ -322,8 +323,6 @@ def test_an_event_does_not_wait_for_a_thread_that_holds_the_writer_lock(tmp_path
 
 @pytest.fixture
 def postgres_url(postgres):
-    from tests.learning.conftest import fresh_database
-
     return fresh_database(postgres)
 
 

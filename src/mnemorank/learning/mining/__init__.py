@@ -1,0 +1,1 @@
+"""Mining: turn feedback into training and held-out examples."""
