@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from mnemorank._internal.atomic import append_json_line, atomic_folder, atomic_path, write_atomic
+from mnemorank._internal.atomic import append_json_line, atomic_folder, atomic_path, sync_tree, write_atomic
 
 
 @pytest.mark.parametrize(("content", "expected"), [("Zoë\n", "Zoë\n".encode()), (b"\x00\xff", b"\x00\xff")])
@@ -113,3 +113,28 @@ def test_a_record_that_is_not_json_appends_nothing(tmp_path):
     with pytest.raises(ValueError, match="JSON"):
         append_json_line(path, {"n": float("nan")})
     assert path.read_text() == '{"n": 1}\n'
+
+
+def test_an_incomplete_last_line_is_ended_first(tmp_path):
+    path = tmp_path / "log.jsonl"
+    path.write_text('{"a": 1}\n{"b"', encoding="utf-8")
+    append_json_line(path, {"c": 3})
+    assert path.read_text(encoding="utf-8").splitlines() == ['{"a": 1}', '{"b"', '{"c": 3}']
+
+
+def test_a_folder_that_a_crash_left_renamed_is_restored(tmp_path):
+    write_folder(tmp_path / "model", "old")
+    (tmp_path / "model").rename(tmp_path / "model.old.partial")
+    with pytest.raises(RuntimeError):
+        write_folder(tmp_path / "model", "broken")
+    assert (tmp_path / "model" / "deep" / "file").read_text() == "old"
+    assert os.listdir(tmp_path) == ["model"]
+
+
+def test_every_file_and_folder_of_a_tree_is_synced(tmp_path, monkeypatch):
+    (tmp_path / "inner").mkdir()
+    (tmp_path / "inner" / "a").write_text("1")
+    synced = []
+    monkeypatch.setattr(os, "fsync", lambda descriptor: synced.append(os.fstat(descriptor).st_ino))
+    sync_tree(tmp_path)
+    assert {path.stat().st_ino for path in (tmp_path, tmp_path / "inner", tmp_path / "inner" / "a")} <= set(synced)

@@ -18,6 +18,12 @@ from mnemorank.cli import COMMANDS, main
         (["score", "", "t"], "query"),
         (["models", "show", "nope"], "nope"),
         (["models", "list", "mini"], "MODEL"),
+        (["export", "nope", "out"], "nope"),
+        (["learn", "status", "--root", "/no/such/folder"], "--root"),
+        (["serve", "--port", "none"], "port"),
+        (["train", "nope"], "nope"),
+        (["audit", "missing.jsonl"], "missing.jsonl"),
+        (["bench", "lists", "missing.jsonl"], "missing.jsonl"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_2(capsys, arguments, name):

@@ -35,14 +35,14 @@ def atomic_path(path: Path) -> Iterator[Path]:
 def atomic_folder(path: Path) -> Iterator[Path]:
     """Yield a new folder that replaces `path` when the block succeeds and is deleted when it fails."""
     partial, old = (path.with_name(f"{path.name}.{suffix}") for suffix in ("partial", "old.partial"))
+    if old.exists() and not path.exists():
+        old.rename(path)  # a crash came between the two renames below
     for leftover in (partial, old):
         shutil.rmtree(leftover, ignore_errors=True)
     try:
         partial.mkdir(parents=True)
         yield partial
-        for file in partial.rglob("*"):
-            if file.is_file():
-                _sync(file)
+        sync_tree(partial)
         if path.exists():
             path.rename(old)  # a folder cannot be replaced in one step, and deleting it in place takes time
         partial.rename(path)
@@ -75,14 +75,6 @@ def sync_folder(folder: Path) -> None:
         _sync(folder)
 
 
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY if os.name != "nt" else os.O_RDWR)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def sync_tree(folder: Path) -> None:
     """Wait until a folder and everything in it are on disk."""
     for path in folder.rglob("*"):
@@ -91,3 +83,11 @@ def sync_tree(folder: Path) -> None:
         else:
             _sync(path)
     sync_folder(folder)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY if os.name != "nt" else os.O_RDWR)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -15,6 +15,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mnemorank.cli.arguments import add_json
 from mnemorank.cli.output import print_json, table
 from mnemorank.errors import MissingExtraError, MnemorankError, NotFoundError
 
@@ -49,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             metavar="URL",
             help=f"event store, if the server uses another one (default: {STORE_VARIABLE}, else learning.toml)",
         )
-        action.add_argument("--json", action="store_true", help="print JSON")
+        add_json(action)
         action.set_defaults(function=function, creates_loop=name in _CREATES_LOOP)
         return action
 

@@ -1,4 +1,4 @@
-"""mnemorank serve: the HTTP server."""
+"""`mnemorank serve`: run the HTTP server."""
 
 from __future__ import annotations
 
