@@ -10,6 +10,7 @@ def test_answers_its_questions(capsys, monkeypatch):
     assert "Aurora Labs" in out.split("Where does Ruby work now?")[1].splitlines()[1]
 
 
-def test_answers_another_query(capsys):
+def test_answers_another_query(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
     assert main(["demo", "--query", "where does Ruby work now?"]) == 0
-    assert "Aurora Labs" in capsys.readouterr().out
+    assert "Ruby leads the memory" in capsys.readouterr().out

@@ -21,7 +21,8 @@ T = TypeVar("T")
 BOLD, DIM, RED, GREEN, YELLOW, MAGENTA, CYAN = 1, 2, 31, 32, 33, 35, 36
 # Factors that multiply the score; the others are log-odds that add up.
 _MULTIPLIERS = ("recency", "temporal", "proof", "trust")
-_HEADER = "rank  score        relevance  moved  date                     memory"
+# Narrower terminals show no bars and no moves, so that the memory has room.
+_WIDE = 100
 _BAR_CELLS = 6
 _BAR_EIGHTHS = " ▏▎▍▌▋▊▉█"
 
@@ -96,8 +97,9 @@ def ranking_table(ranking: Ranking, *, explain: bool = False, header: bool = Tru
     :param explain: add a line with the factors of each score.
     """
     columns = terminal_width()
-    lines = [paint(_HEADER, DIM)] if header and ranking.results else []
-    lines += [line for result in ranking for line in _result_lines(result, columns, explain)]
+    date_columns = max((width(_dates(result.memory)) for result in ranking), default=0)
+    lines = [paint(_header(columns, date_columns), DIM)] if header and ranking.results else []
+    lines += [line for result in ranking for line in _result_lines(result, columns, date_columns, explain)]
     if not ranking.results:
         lines.append("no memory was selected")
     if ranking.abstained and ranking.results:
@@ -135,10 +137,18 @@ def _without_nan(value: Any) -> Any:
     return [_without_nan(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
-def _result_lines(result: Result, columns: int, explain: bool) -> list[str]:
-    numbers = f"{_bar(result.score)} {_format(result.score)}  {_format(result.relevance):>9}"
-    head = f"{result.rank:>4}  {numbers}  {_rank_change(result.rank_change):>5}  "
-    date = f"{_dates(result.memory):<23}  "
+def _header(columns: int, date_columns: int) -> str:
+    numbers = "score        relevance  moved" if columns >= _WIDE else "score  relevance"
+    return f"rank  {numbers}  {'date':<{date_columns}}  memory" if date_columns else f"rank  {numbers}  memory"
+
+
+def _result_lines(result: Result, columns: int, date_columns: int, explain: bool) -> list[str]:
+    numbers = f"{_format(result.score):>5}  {_format(result.relevance):>9}"
+    if columns >= _WIDE:
+        numbers = f"{_bar(result.score)} {_format(result.score)}  {_format(result.relevance):>9}"
+        numbers += f"  {_rank_change(result.rank_change):>5}"
+    head = f"{result.rank:>4}  {numbers}  "
+    date = f"{_dates(result.memory):<{date_columns}}  " if date_columns else ""
     mark = "  ⟲ superseded" if result.stale else ""
     text = shorten(result.passage or result.memory.text, max(columns - width(head) - width(date) - width(mark), 20))
     is_relevant = (result.relevance or 0) >= 0.5
