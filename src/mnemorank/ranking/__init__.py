@@ -1,1 +1,1 @@
-"""The stages after and around the model: pure functions from arrays to arrays, each usable alone."""
+"""Everything between the model's raw scores and the final ranking."""

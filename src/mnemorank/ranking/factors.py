@@ -32,7 +32,7 @@ def factors(
 def recency(memory: Memory, options: Options, now: Moment) -> float:
     """Return the Hindsight reranker's recency: 0.1 to 1 (linear) or 0 to 1 (exponential).
 
-    A coarse date counts as the middle of what has passed of its span: the year 2024 is not January 1st.
+    A coarse date counts as the middle of the part of its span that has passed: the year 2024 is not January 1st.
     """
     if memory.date is None:
         return NEUTRAL
@@ -47,8 +47,8 @@ def recency(memory: Memory, options: Options, now: Moment) -> float:
 def temporal(memory: Memory, time_range: tuple[Moment, Moment], now: Moment) -> float:
     """Return 1 for a memory in the middle of the time range, ½ (neutral) at its edges, falling to 0 outside.
 
-    A memory that spans time counts by its nearest day; one that is still true spans until now. The Hindsight reranker's
-    own factor falls to 0 at the edges, which would lower what holds on the first day of the range.
+    A memory that spans several days counts by its nearest day; one that is still true lasts until now. The Hindsight
+    reranker's own factor falls to 0 at the edges, which would penalize a memory of the first day of the range.
     """
     if memory.date is None:
         return NEUTRAL

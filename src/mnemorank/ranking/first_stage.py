@@ -17,10 +17,10 @@ from mnemorank.text.bm25 import bm25
 from mnemorank.text.chat import is_reply, user_text
 from mnemorank.text.words import terms
 
-# Pools smaller than this say accordingly less: of two scores one is always far above the mean.
+# Evidence from smaller pools is scaled down: of two scores, one is always far above the mean.
 FULL_POOL = 10
-# How often the words of the user count again in a chat. On LongMemEval's training questions, BM25 alone, MAP of
-# sessions is .882 at 0, .901 at .5, .907 at 1, .907 at 2, .906 at 4.
+# Extra weight of the user's words in a chat. On LongMemEval's training questions with BM25 alone, the MAP of sessions
+# is .882 at 0, .901 at .5, .907 at 1, .907 at 2, .906 at 4.
 _USER_WEIGHT = 1.0
 
 
@@ -29,8 +29,8 @@ class FirstStageRanking:
     """The first stage's view of a pool.
 
     :param scores: one for each memory, NaN where there is none.
-    :param order: positions, best first, those without a score last; the given order if the caller gave no scores.
-    :param is_bm25: the scores are our own BM25's, not the caller's.
+    :param order: positions, best first, those without a score last; the caller's order if it passed no scores.
+    :param is_bm25: whether the scores are our own BM25's, not the caller's.
     """
 
     scores: Floats
@@ -41,16 +41,16 @@ class FirstStageRanking:
     def of(
         cls, query: str, pool: Sequence[Memory], source: FirstStageSource, *, deadline: Deadline | None = None
     ) -> FirstStageRanking:
-        given = np.array(
+        caller_scores = np.array(
             [np.nan if m.first_stage_score is None else m.first_stage_score for m in pool], dtype=np.float64
         )
-        is_bm25 = source == "bm25" or (source == "auto" and not np.isfinite(given).any())
-        scores = given
+        is_bm25 = source == "bm25" or (source == "auto" and not np.isfinite(caller_scores).any())
+        scores = caller_scores
         if is_bm25:
             scores = memories_bm25(query, pool, deadline=deadline)
         elif source == "none":
             scores = np.full(len(pool), np.nan)
-        return cls(scores, _best_first(scores if source == "bm25" else given), is_bm25)
+        return cls(scores, _best_first(scores if source == "bm25" else caller_scores), is_bm25)
 
     def evidence(self, query: str, scored: Scored, options: Options) -> Floats:
         """Return the log-odds that the first stage is worth to each memory."""
@@ -63,7 +63,7 @@ class FirstStageRanking:
 def memories_bm25(query: str, memories: Sequence[Memory], *, deadline: Deadline | None = None) -> Floats:
     """Return BM25 scores of a pool; in chats, the user's words count more than the assistant's.
 
-    :param deadline: memories that were not read by then get NaN.
+    :param deadline: memories that were not scored by then get NaN.
     """
     texts = [memory.text for memory in memories]
     user_texts = ["" if is_reply(memory.speaker) else user_text(memory.text) for memory in memories]
@@ -77,8 +77,8 @@ def memories_bm25(query: str, memories: Sequence[Memory], *, deadline: Deadline 
 def first_stage_weight(query: str, scored: Scored, is_bm25: bool) -> float:
     """Return the weight of the model's manifest for this request.
 
-    It moves from `first_stage` to `first_stage_windowed` with the share of memories that were read only in part, and is
-    smaller for BM25 on long queries.
+    It moves from `first_stage` to `first_stage_windowed` with the share of memories of which the model saw only a part,
+    and is smaller for BM25 on long queries.
     """
     weights = scored.manifest.weights
     windowed = weights.first_stage if weights.first_stage_windowed is None else weights.first_stage_windowed
@@ -87,16 +87,16 @@ def first_stage_weight(query: str, scored: Scored, is_bm25: bool) -> float:
 
 
 def bm25_trust(query: str, long_query_terms: int | None) -> float:
-    """Return how much BM25 is to be trusted on a query: 1 up to `long_query_terms` terms, beyond that less.
+    """Return how far to trust BM25 on a query: 1 up to `long_query_terms` terms, less beyond that.
 
-    It weighs all terms alike, and most terms of a chat turn are not what it asks for. Two characters of Chinese or
-    Japanese count as a term.
+    BM25 weighs all terms alike, and most terms of a long chat message are not what it asks about. Two characters of
+    Chinese or Japanese count as one term.
     """
     if long_query_terms is None:
         return 1.0
-    found = terms(query)
-    characters = sum(len(term) == 1 and not term.isascii() for term in found)
-    return min(1.0, long_query_terms / max(len(found) - characters / 2, 1))
+    query_terms = terms(query)
+    characters = sum(len(term) == 1 and not term.isascii() for term in query_terms)
+    return min(1.0, long_query_terms / max(len(query_terms) - characters / 2, 1))
 
 
 def evidence(first_stage: Floats, weight: float, method: str = "score") -> Floats:

@@ -1,8 +1,8 @@
 """The ranking pipeline: from the model's raw scores to a ranking.
 
 Scores become calibrated log-odds; the first stage, passage re-scoring and the stages add to them; factors multiply the
-resulting probability; supersession and selection turn the order into the short list. Nothing is computed twice: what
-the stages need is carried in a `RankingContext`.
+resulting probability; supersession and selection turn the order into the short list. Nothing is computed twice:
+`RankingContext` carries what the stages need.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _MAX_DIVERSIFIED = 100
 # Tokens are counted in chunks until the budget is spent, since the texts may be long.
 _COUNTED_AT_ONCE = 16
 _TINY = np.finfo(np.float64).tiny
-# Items that supersession or selection moved score just below their predecessor; survives a round trip through float32.
+# Relative gap below the predecessor for items that supersession or selection moved; large enough to survive float32.
 _STEP = 1e-6
 
 
@@ -52,9 +52,9 @@ class Judgment:
     """What the pipeline knows about each memory before selection.
 
     :param relevance: calibrated probability by the model alone.
-    :param evidence: probability by the model and the first stage, without the other stages.
+    :param evidence: probability by the model, passage re-scoring and the first stage, without the other stages.
     :param score: the ranking score.
-    :param log_score: its logarithm, which tells scores apart that round to the same number.
+    :param log_score: its logarithm, which separates scores that round to the same number.
     :param parts: what the score is made of, by name.
     """
 
@@ -94,7 +94,7 @@ class Pipeline:
         """Return the ranking.
 
         :param scored: the model's scores; None if the model failed, which gives the first-stage order.
-        :param warnings: what was noted so far; read after the stages ran, which may add to it.
+        :param warnings: a live list, read after the stages have run, because they may add to it.
         """
         if scored is None:
             order = self._unscored_order(top_k)
@@ -152,7 +152,7 @@ class Pipeline:
         )
 
     def _unscored_order(self, top_k: int | None) -> list[int]:
-        """Return the first-stage order, memories that had not begun last, within the token budget."""
+        """Return the first-stage order within the token budget, memories that start after `as_of` last."""
         future = not_begun(self.pool, self.times.as_of)
         order = sorted(self.first_stage.order, key=lambda i: i in future)[:top_k]
         try:
@@ -172,7 +172,7 @@ class Pipeline:
         return by_score + sorted(unscored, key=lambda i: not self.pool[i].text.strip())
 
     def _superseded(self, order: Sequence[int]) -> Supersession:
-        """Find outdated memories among the best, where it matters: similarity is compared pair by pair."""
+        """Find outdated memories among the best only, because similarity is compared pair by pair."""
         if self.options.supersession == "off":
             return Supersession(future=not_begun(self.pool, self.times.as_of))
         best = order[:_MAX_COMPARED]
@@ -182,7 +182,7 @@ class Pipeline:
 
     @property
     def _keeps_outdated(self) -> bool:
-        """Whether the query asks about the past, so that an outdated memory may be the right answer."""
+        """Whether the query is about the past, so that an outdated memory may be the right answer."""
         return self.options.detect_past_questions and self.times.as_of is None and asks_for_the_past(self.query)
 
     def _dropped(self, superseded: Supersession) -> set[int]:
@@ -196,9 +196,9 @@ class Pipeline:
             return replace_one(order, self.first_stage.order, known, wanted, options.replace_margin)
         if options.diversity in (None, 1):
             return order
-        # Each of a tie counts as its best, or a newer memory that was put first would fall back.
+        # Every member of a tie gets the tie's best score; otherwise a newer memory that was moved up would fall back.
         known[order] = np.maximum.accumulate(known[order][::-1])[::-1]
-        # What will be left out or put last must not push away what is similar to it.
+        # A memory that will be dropped or put last must not push away those similar to it.
         apart = superseded.future | self._dropped(superseded)
         compared = [i for i in order if np.isfinite(score[i]) and i not in apart]
         similarity = memory_similarity(self.pool)

@@ -1,4 +1,4 @@
-"""Whether two like facts rule each other out, or may both be true: an English heuristic of the first few words."""
+"""Whether two similar facts exclude each other or may both be true: an English heuristic on their first words."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from itertools import pairwise
 
 from mnemorank.text.words import STOPWORDS, stem, words
 
-_READ = 16
-_LONGEST_SUBJECT = 8
-# What a person or thing does, has or is many times over, so that a new one takes nothing from the old.
-_MANY = frozenset(
+_MAX_WORDS = 16
+_MAX_SUBJECT_WORDS = 8
+# Attributes that can have several values at once, so that a new value does not replace the old one.
+_MULTI_VALUED = frozenset(
     stem(word)
     for word in "admire adore afraid allergic collect cook dance dislike dream eat enjoy fan fear friend good hate "
     "interested know learn like love member own play read recommend scared sing speak volunteer want watch".split()
@@ -20,90 +20,94 @@ _PAST = frozenset(
     "held knew left lent lost made met paid ran rode said sang sat saw sent slept sold spent spoke stood swam taught "
     "told took thought threw went woke won wore wrote".split()
 )
-# Reported changes: their outcome stands until the next one.
+# Verbs of change: the outcome holds until the next change.
 _CHANGES = frozenset(
     stem(word)
     for word in "appointed changed increased lowered migrated moved postponed promoted raised reduced relocated "
     "renamed rescheduled switched transferred upgraded".split()
 )
-# What is denied, past or only wished for.
+# Words that mark a fact as denied, past or only planned.
 _QUALIFYING = frozenset("not never will might used wants hopes plans formerly previously".split())
-_BEING_NOW = frozenset("is are am".split())
-_BEING = _BEING_NOW | frozenset("was were".split())
-_HELPING = _BEING | frozenset("has have had can could will would must may does do".split())
+_IS = frozenset("is are am".split())
+_TO_BE = _IS | frozenset("was were".split())
+_AUXILIARIES = _TO_BE | frozenset("has have had can could will would must may does do".split())
 _ARTICLES = frozenset("a an the my our your his her their its this that".split())
-_THE_ONE = _ARTICLES - {"a", "an"}
-_ASIDE = STOPWORDS | frozenset("now currently still always usually recently already".split())
+_DEFINITE = _ARTICLES - {"a", "an"}
+_IGNORED = STOPWORDS | frozenset("now currently still always usually recently already".split())
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What a fact says, as far as its first words tell.
+    """The first words of a fact.
 
-    :param many: words in it of which several hold at once.
-    :param verbs: where it has what looks like a verb.
+    :param multi_valued: the attributes among them that can have several values at once.
+    :param verbs: positions of the words that look like verbs.
     """
 
     words: tuple[str, ...]
-    many: frozenset[str]
+    multi_valued: frozenset[str]
     verbs: tuple[int, ...]
 
     @classmethod
     def of(cls, text: str) -> Claim:
-        found = words(text[: _READ * 40])[:_READ]
-        # Not "own" of "their own".
-        many = {stem(word) for word in found if word != "own"} & _MANY
-        many |= {"has a" for first, second in pairwise(found) if _has_one(first, second)}
-        return cls(tuple(found), frozenset(many), tuple(i for i in range(len(found)) if _is_verb(found, i)))
+        first = words(text[: _MAX_WORDS * 40])[:_MAX_WORDS]
+        # "own" alone may be that of "their own".
+        multi_valued = {stem(word) for word in first if word != "own"} & _MULTI_VALUED
+        multi_valued |= {"has a" for word, following in pairwise(first) if _is_has_a(word, following)}
+        return cls(tuple(first), frozenset(multi_valued), tuple(i for i in range(len(first)) if _is_verb(first, i)))
 
 
 def are_rivals(a: Claim, b: Claim) -> bool:
-    """Whether only one of two like facts can be true at a time, unless nothing tells.
+    """Return whether at most one of two similar facts can be true at a time; true if in doubt.
 
-    They are none if they share a word of many values ("likes", "is allergic to", "has a"), if they tell of events (a
-    verb of the past that is no change of state), if only one of them is denied, past or planned and it says nothing of
-    the other, or if they are about different subjects ("Tom lives in …", "Anna lives in …"), but for "X is the …".
+    They are not rivals if they share an attribute with several values ("likes", "is allergic to", "has a"), if they
+    report events (a past-tense verb that is not a change of state), if only one of them is denied, past or planned and
+    does not repeat the other, or if their subjects differ ("Tom lives in …", "Anna lives in …"), except for
+    "X is the …".
     """
-    if a.many & b.many or not _may_answer(a, b):
+    if a.multi_valued & b.multi_valued or not _are_comparable(a, b):
         return False
     in_b = {b.words[j]: j for j in reversed(b.verbs)}
-    at = next(((i, in_b[a.words[i]]) for i in a.verbs if a.words[i] in in_b), None)
-    if at is None:
+    shared_verb = next(((i, in_b[a.words[i]]) for i in a.verbs if a.words[i] in in_b), None)
+    if shared_verb is None:
         return True
-    if _is_event(a.words, at[0]):
+    verb_a, verb_b = shared_verb
+    if _is_event(a.words, verb_a):
         return False
-    subject_a, subject_b = (_subject(claim.words[:place]) for claim, place in zip((a, b), at, strict=True))
-    if max(at) > _LONGEST_SUBJECT or subject_a <= subject_b or subject_b <= subject_a:
+    subject_a, subject_b = _content(a.words[:verb_a]), _content(b.words[:verb_b])
+    if max(shared_verb) > _MAX_SUBJECT_WORDS or subject_a <= subject_b or subject_b <= subject_a:
         return True
-    return _is_the_one(a.words, at[0]) and _is_the_one(b.words, at[1])
+    return _is_unique_role(a.words, verb_a) and _is_unique_role(b.words, verb_b)
 
 
-def _may_answer(a: Claim, b: Claim) -> bool:
-    """Whether one answers the other. What is denied, past or only planned ("does not live in Porto") takes nothing from
-    a plain fact but from one that it repeats ("is vegan", "is not vegan any more").
+def _are_comparable(a: Claim, b: Claim) -> bool:
+    """Return whether one fact can contradict the other.
+
+    A denied, past or planned fact ("does not live in Porto") contradicts a plain one only if it repeats it ("is vegan",
+    "is not vegan any more").
     """
     if _is_qualified(a) == _is_qualified(b):
         return True
     qualified, plain = (a, b) if _is_qualified(a) else (b, a)
-    return _subject(plain.words) <= _subject(qualified.words)
+    return _content(plain.words) <= _content(qualified.words)
 
 
 def _is_qualified(claim: Claim) -> bool:
     if any(word in _QUALIFYING or word.endswith(("n't", "n’t")) for word in claim.words):
         return True
-    # Not "is located".
-    return any(_is_event(claim.words, i) and claim.words[i - 1] not in _BEING_NOW for i in claim.verbs if i)
+    # "is located" is a state.
+    return any(_is_event(claim.words, i) and claim.words[i - 1] not in _IS for i in claim.verbs if i)
 
 
-def _has_one(word: str, following: str) -> bool:
+def _is_has_a(word: str, following: str) -> bool:
     return word in ("has", "have", "own") and following in ("a", "an", "another")
 
 
-def _is_verb(found: list[str], i: int) -> bool:
-    word = found[i]
-    if word in _HELPING:
+def _is_verb(sentence: list[str], i: int) -> bool:
+    word = sentence[i]
+    if word in _AUXILIARIES:
         return True
-    if i == 0 or found[i - 1] in _ARTICLES or _is_possessive(found[i - 1]) or _is_possessive(word):
+    if i == 0 or sentence[i - 1] in _ARTICLES or _is_possessive(sentence[i - 1]) or _is_possessive(word):
         return False
     return _is_past(word) or (len(word) > 3 and word.endswith("s") and not word.endswith(("ss", "us")))
 
@@ -112,22 +116,22 @@ def _is_past(word: str) -> bool:
     return word in _PAST or (len(word) > 4 and word.endswith("ed") and not word.endswith("eed"))
 
 
-def _is_event(found: tuple[str, ...], i: int) -> bool:
-    if found[i] in ("was", "were", "has", "have", "had") and i + 1 < len(found):
+def _is_event(sentence: tuple[str, ...], i: int) -> bool:
+    if sentence[i] in ("was", "were", "has", "have", "had") and i + 1 < len(sentence):
         i += 1
-    return _is_past(found[i]) and stem(found[i]) not in _CHANGES
+    return _is_past(sentence[i]) and stem(sentence[i]) not in _CHANGES
 
 
 def _is_possessive(word: str) -> bool:
     return word.endswith(("'s", "’s"))
 
 
-def _subject(found: tuple[str, ...]) -> set[str]:
-    return {word if _is_possessive(word) else stem(word) for word in found if word not in _ASIDE}
+def _content(sentence: tuple[str, ...]) -> set[str]:
+    return {word if _is_possessive(word) else stem(word) for word in sentence if word not in _IGNORED}
 
 
-def _is_the_one(found: tuple[str, ...], i: int) -> bool:
-    """Whether "is" is followed by what only one is: the mayor, Ann's dentist."""
-    if found[i] not in _BEING or i + 1 == len(found):
+def _is_unique_role(sentence: tuple[str, ...], i: int) -> bool:
+    """Return whether "is" is followed by a role that only one can have: the mayor, Ann's dentist."""
+    if sentence[i] not in _TO_BE or i + 1 == len(sentence):
         return False
-    return found[i + 1] in _THE_ONE or _is_possessive(found[i + 1])
+    return sentence[i + 1] in _DEFINITE or _is_possessive(sentence[i + 1])

@@ -1,4 +1,4 @@
-"""What a ranking stage is: a function from the state of a request to log-odds for each candidate."""
+"""The protocol of ranking stages: functions from the state of a request to log-odds for each candidate."""
 
 from __future__ import annotations
 
@@ -52,10 +52,10 @@ class Times:
 
 @dataclass(frozen=True)
 class RankingContext:
-    """All that is known about a request when its stages run.
+    """The state of a request when its stages run.
 
     :param scored: the model's scores, in pool order.
-    :param log_odds: of relevance, by the model and the first stage so far; NaN for memories that were not scored.
+    :param log_odds: log-odds of relevance so far, by the model and the first stage; NaN for unscored memories.
     :param rescore: scores further texts with the same model and query.
     :param warn: adds a warning to the ranking.
     """
@@ -71,36 +71,36 @@ class RankingContext:
     warn: Callable[[str], None]
 
     def weight(self, name: str) -> float:
-        """Return a pipeline weight: the call's if it sets one, else the model's."""
+        """Return a pipeline weight: that of the options if set, else the model's."""
         override = self.options.weights.get(name)
         return float(getattr(self.scored.manifest.weights, name) if override is None else override)
 
     @cached_property
     def bm25_trust(self) -> float:
-        """How much word matches are worth for this query, 0 to 1."""
+        """How far to trust word matches on this query, from 0 to 1."""
         return bm25_trust(self.query, self.scored.manifest.long_query_terms)
 
     @cached_property
     def future(self) -> frozenset[int]:
-        """Positions of the memories that had not begun at the request's `as_of`."""
+        """Positions of the memories that start after the request's `as_of`."""
         return not_begun(self.pool, self.times.as_of)
 
     @cached_property
     def candidates(self) -> list[int]:
-        """Positions of the memories that stages look at: scored ones that had begun."""
+        """Positions of the memories that stages consider: scored, and not in the future."""
         return [i for i, known in enumerate(np.isfinite(self.log_odds)) if known and i not in self.future]
 
     def passage(self, position: int) -> str:
-        """Return what the model read of a memory: its best window, or all of it."""
+        """Return the part of a memory that the model read: its best window, or the whole text."""
         return self.scored.passage(position, self.pool[position])
 
 
 class Stage(Protocol):
-    """Adds log-odds of relevance that one memory alone does not show. The name is a field of `PipelineWeights`."""
+    """Adds log-odds of relevance that no memory shows on its own. `name` is a field of `PipelineWeights`."""
 
     @property
     def name(self) -> str: ...
 
     def adjust(self, context: RankingContext) -> Floats:
-        """Return the log-odds to add for each memory of the pool; 0 for memories that the stage does not concern."""
+        """Return the log-odds to add for each memory of the pool; 0 where the stage does not apply."""
         ...

@@ -4,14 +4,14 @@ import pytest
 
 from mnemorank import InputError, Memory, Options, Reranker
 from mnemorank.memory.moment import Moment
-from mnemorank.ranking.stages.query_dates import asked_times, time_evidence
+from mnemorank.ranking.stages.query_dates import query_periods, time_evidence
 
 NOW = Moment.parse("2023-03-09T10:00")  # a Thursday
 
 
 def days(query, now=NOW, years=()):
     """The times that a query names, each as its first and last day."""
-    found = asked_times(query, Moment.parse(now), years)
+    found = query_periods(query, Moment.parse(now), years)
     return [(str(date.fromordinal(time.start)), str(date.fromordinal(time.end - 1))) for time in found]
 
 
@@ -141,7 +141,7 @@ def test_dates_outside_the_calendar(now, query):
 
 
 def test_long_queries_are_parsed_at_their_end():
-    assert len(asked_times("in May " * 20_000 + "last Saturday", NOW)) == 2
+    assert len(query_periods("in May " * 20_000 + "last Saturday", NOW)) == 2
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,9 @@
-"""Links between a query and the subjects of memories, and from one memory to another.
+"""Entity links: from the query to the subjects of memories, and from one memory to another.
 
-First hops: a memory headed by what the query names. Second hops: a memory about something that a good candidate names,
-though the query does not. "Where was the director of Kiss and Tell born?" is answered by a memory that shares no word
-with it: the one about the person whom the memory about the film names. No model that reads one memory at a time can see
-that; the pool can.
+First hops: memories whose heading the query names. Second hops: memories about something that a good candidate names
+but the query does not. "Where was the director of Kiss and Tell born?" is answered by a memory that shares no word
+with it: the one about the person whom the memory about the film names. A model that reads one memory at a time cannot
+see that.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from mnemorank.text.chat import without_role
 from mnemorank.text.sentences import heading_of
 from mnemorank.text.words import terms
 
-# Where no heading (`Orlo Vantage: …`) says what a text is about, its first words do, with less certainty.
 _IN_BRACKETS = re.compile(r"\(.*?\)")
+# Without a heading (`Orlo Vantage: …`), the first words of a text say what it is about, with less certainty.
 _FIRST_TERMS, _CERTAINTY = 6, 0.25
 _SOURCES = 5
 _MAX_CANDIDATES = 200
 _STEEPNESS, _HEAD_START = 2.0, 1.0
-# What a first hop is worth beside a second: the model and BM25 have seen the query's words themselves. A heading of a
-# single word may be no name at all (`Update: …`).
+# A first hop is worth less than a second: the model and BM25 have already seen the query's words. A heading of a single
+# word may not be a name (`Update: …`).
 _FIRST_HOP, _SINGLE_WORD = 0.45, 0.5
 
 
@@ -40,7 +40,7 @@ class EntityLinks:
     def adjust(self, context: RankingContext) -> Floats:
         weight = context.weight(self.name)
         if self.name not in context.options.weights:
-            weight *= context.bm25_trust  # a chat turn names much in passing that leads nowhere
+            weight *= context.bm25_trust  # a long chat message mentions many unrelated things
         result = np.zeros(len(context.pool))
         if weight and context.candidates:
             best = sorted(context.candidates, key=lambda i: -context.log_odds[i])[:_MAX_CANDIDATES]
@@ -52,80 +52,82 @@ class EntityLinks:
 
 
 def linked(query: str, texts: Sequence[str], passages: Sequence[str], odds: Floats, weight: float) -> Floats:
-    """The log-odds that links are worth to each candidate: up to `weight` for a second hop, less for a first.
+    """Return the log-odds to add for the links to each candidate: up to `weight` for a second hop, less for a first.
 
-    :param texts: the candidates, whose beginnings say what each is about.
-    :param passages: what was read of each, where another may be named.
-    :param odds: log-odds of relevance so far; a candidate well below the best leads nowhere.
+    :param texts: the candidates; the beginning of each says what it is about.
+    :param passages: the part of each that the model read, searched for names of others.
+    :param odds: log-odds of relevance so far; links from candidates far below the best count little.
     """
-    # A copy, as two retrievers give it, is no second witness.
+    # A copy, such as from a second retriever, is not further evidence.
     best: dict[str, int] = {}
     for i in np.argsort(-odds, kind="stable"):
         best.setdefault(texts[i], int(i))
     kept = sorted(best.values())
-    found = _linked(query, [texts[i] for i in kept], [passages[i] for i in kept], odds[kept], weight)
-    worth = {texts[i]: value for i, value in zip(kept, found, strict=True)}
-    return np.array([worth[text] for text in texts], dtype=np.float64)
+    links = _linked(query, [texts[i] for i in kept], [passages[i] for i in kept], odds[kept], weight)
+    link_by_text = {texts[i]: link for i, link in zip(kept, links, strict=True)}
+    return np.array([link_by_text[text] for text in texts], dtype=np.float64)
 
 
 def _linked(query: str, texts: Sequence[str], passages: Sequence[str], odds: Floats, weight: float) -> Floats:
-    """`linked` for texts that all differ."""
+    """Return what `linked` does, for distinct texts."""
     if len(texts) < 2:
         return np.zeros(len(texts))
-    asked = set(terms(query))
-    said = [set(terms(passage)) for passage in passages]
-    counts = Counter(term for passage in said for term in passage)
+    query_terms = set(terms(query))
+    passage_terms = [set(terms(passage)) for passage in passages]
+    counts = Counter(term for passage in passage_terms for term in passage)
     subjects = [subject_of(text) for text in texts]
-    first = weight * _FIRST_HOP * _named_by_query(asked, subjects, counts)
-    return first + weight * _led_to(asked, subjects, said, counts, odds + first)
+    first = weight * _FIRST_HOP * _first_hops(query_terms, subjects, counts)
+    return first + weight * _second_hops(query_terms, subjects, passage_terms, counts, odds + first)
 
 
-def _named_by_query(asked: set[str], subjects: Sequence[tuple[list[str], float]], counts: Counter[str]) -> Floats:
-    """How much of each candidate's heading the query names, 0 to 1; what many have in common counts little."""
+def _first_hops(query_terms: set[str], subjects: Sequence[tuple[list[str], float]], counts: Counter[str]) -> Floats:
+    """Return how much of each candidate's heading the query names, from 0 to 1; common terms count little."""
     pool = len(subjects)
     rarest = _rarity(1, pool)
     result = np.zeros(pool)
     for target, (subject, certainty) in enumerate(subjects):
-        if certainty < 1 or asked.isdisjoint(subject):
+        if certainty < 1 or query_terms.isdisjoint(subject):
             continue
         rarity = {term: _rarity(max(1, counts[term]), pool) for term in subject}
-        named = sum(weight**2 for term, weight in rarity.items() if term in asked)
+        named = sum(weight**2 for term, weight in rarity.items() if term in query_terms)
         result[target] = named / (sum(rarity.values()) * rarest) * (1 if len(rarity) > 1 else _SINGLE_WORD)
     return result
 
 
-def _led_to(
-    asked: set[str],
+def _second_hops(
+    query_terms: set[str],
     subjects: Sequence[tuple[list[str], float]],
-    said: Sequence[set[str]],
+    passage_terms: Sequence[set[str]],
     counts: Counter[str],
     odds: Floats,
 ) -> Floats:
-    """How far the best candidates lead to each one, 0 to 1: how good they are times how much of its subject they name.
+    """Return how strongly the best candidates link to each one, from 0 to 1.
 
-    Only what the query itself does not name counts, a subject of the query being no second hop; what many candidates
-    have in common counts little.
+    A link is the quality of its source times the share of the target's subject that the source names. Terms of the
+    query do not count, since its own subject is not a second hop; terms that many candidates share count little.
     """
     result = np.zeros(len(subjects))
     strength = sigmoid(_STEEPNESS * (odds - odds.max()) + _HEAD_START)
     sources = np.argsort(-odds, kind="stable")[:_SOURCES]
     for target, (subject, certainty) in enumerate(subjects):
-        rarity = {term: _rarity(counts[term], len(subjects)) for term in subject if term not in asked}
-        whole = sum(rarity.values())
+        rarity = {term: _rarity(counts[term], len(subjects)) for term in subject if term not in query_terms}
+        total = sum(rarity.values())
         for source in sources:
-            if source != target and whole > 0:
+            if source != target and total > 0:
                 named = sum(
-                    weight / max(1, counts[term] - 1) for term, weight in rarity.items() if term in said[source]
+                    weight / max(1, counts[term] - 1)
+                    for term, weight in rarity.items()
+                    if term in passage_terms[source]
                 )
-                result[target] = max(result[target], strength[source] * certainty * named / whole)
+                result[target] = max(result[target], strength[source] * certainty * named / total)
     return result
 
 
 def subject_of(text: str) -> tuple[list[str], float]:
-    """The terms of what a text is about, and how certain that is: by its heading, else its first words."""
+    """Return the terms of what a text is about and how certain that is: its heading, else its first words."""
     text = without_role(text)
-    if stated := terms(_IN_BRACKETS.sub("", heading_of(text))):
-        return stated, 1.0
+    if heading := terms(_IN_BRACKETS.sub("", heading_of(text))):
+        return heading, 1.0
     return terms(text[:400])[:_FIRST_TERMS], _CERTAINTY
 
 

@@ -1,8 +1,8 @@
-"""The time that a query names: "last Saturday", "two weeks ago", "in March", "on May 5th, 2023".
+"""Dates in the query: "last Saturday", "two weeks ago", "in March", "on May 5th, 2023".
 
-A model that reads one memory cannot know what day "last Saturday" was; the request knows its present and the pool its
-dates. So a memory of about that time gains. English expressions only. Where a query names a border ("before March",
-"since last year", "between May and July") it does not name the time itself, and nothing is gained.
+A model that reads one memory cannot know which day "last Saturday" was, but the request has a current date and the
+memories have dates, so memories of about that time are raised. English expressions only. A bound ("before March",
+"since last year", "between May and July") is not the time itself and raises nothing.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from mnemorank.memory.memory import Memory
 from mnemorank.memory.moment import MONTHS, Moment
 from mnemorank.ranking.stage import RankingContext
 
-# A longer query is no question; a turn of a chat asks at its end.
-_READ = 2000
+# Of a longer query only the end is searched: a chat message asks at its end.
+_MAX_CHARACTERS = 2000
 _SMALL = (
     "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
     "eighteen nineteen"
@@ -40,39 +40,39 @@ _SEASONS = {"spring": 3, "summer": 6, "autumn": 9, "fall": 9, "winter": 12}
 
 
 def _any(words: Sequence[str]) -> str:
-    """A pattern for any of the words, the longest that fits first."""
+    """Return a pattern that matches any of the words, longest first."""
     return "|".join(sorted((word.replace(" ", "[ -]") for word in words), key=len, reverse=True))
 
 
 _AMOUNT = rf"(?P<number>\d{{1,3}}|{_any(list(_NUMBERS))})\s+(?P<unit>{_any(list(_DAYS))})s?"
-_MONTH = _any(MONTHS)  # with a capital where it stands alone: "may" and "march" are verbs
+_MONTH = _any(MONTHS)  # capitalized where it stands alone, because "may" and "march" are verbs
 _DATED_MONTH = f"(?i:{_MONTH})"
 _YEAR = r"(?P<year>(?:19|20)\d\d)\b"
 _DAY = r"(?P<day>\d{1,2})"
 _IGNORING_CASE = re.ASCII | re.IGNORECASE
 _NAME = rf"(?:\d\w*|{_any([*MONTHS, *_WEEKDAYS, *_SEASONS])}|yesterday|today|now|(?:last|this)\b)"
-_BORDER = re.compile(
+_BOUND = re.compile(
     rf"\b(?:after|before|between(?:\s+\S+){{0,4}}|by|prior to|since|than|through|till|until|up to"
     rf"|from(?:\s+\S+){{1,6}}\s+to|{_NAME}(?:\s+\w+)?\s+to)\s+(?:and\s+)?"
     r"(?:(?:about|around|at least|the|early|late|mid|(?:beginning|start|middle|end) of)[\s-]+)*$",
     _IGNORING_CASE,
 )
-# Verbs that end in such a word: "who did I look after last weekend".
-_OF_A_VERB = re.compile(
+# Phrasal verbs that end in such a word: "who did I look after last weekend".
+_PHRASAL_VERB = re.compile(
     r"\b(?:(?:look|ask|tak|nam)\w*\s+after|(?:stop|drop|com|cam|sw[iu]ng|pass|driv|drov|walk|go|went|stood|stand)\w*\s+by"
     r"|(?:go|went|gone|going|g[eo]t|look\w*|read\w*|flick\w*|walk\w*|work\w*|liv\w*)\s+through)\s+$",
     _IGNORING_CASE,
 )
-_UP_TO_ANOTHER = re.compile(
+_RANGE_END = re.compile(
     rf"\s*(?:[-–]\s*\d|(?:to|through)\s+(?:about\s+|around\s+|the\s+|early\s+|late\s+|mid[\s-]+)*{_NAME}|(?:until|till|onwards?)\b)",
     _IGNORING_CASE,
 )
-# What makes the number before a unit a part of a longer one.
+# Text before a number that makes it part of a longer one.
 _LONGER_NUMBER = re.compile(
     rf"(?:[\d.,-]|\b(?:half|hundred|and|{_any([*_SMALL, *_TENS])})[ -]|\b(?:{_any(list(_DAYS))})s?(?:,| and|, and) )$",
     _IGNORING_CASE,
 )
-# The most exact first: what one has read, none after it reads again.
+# The most exact first: text that one pattern matched is not matched again.
 _PATTERNS = {
     "date": re.compile(r"\b(?P<year>(?:19|20)\d\d)(?P<mark>[-/])(?P<month>\d\d)(?P=mark)(?P<day>\d\d)(?!\d)"),
     "day of month": re.compile(
@@ -109,29 +109,34 @@ _PATTERNS = {
 
 
 @dataclass(frozen=True, slots=True)
-class AskedTime:
-    """Days since 0001-01-01, first and last (exclusive), and how many days beside them still count for something."""
+class QueryPeriod:
+    """A period that a query names.
+
+    :param start: first day, as a proleptic Gregorian ordinal.
+    :param end: the day after the last.
+    :param slack: how fast the boost falls off outside the period, in days.
+    """
 
     start: int
     end: int
     slack: float
 
     @classmethod
-    def of(cls, first: date, end: date) -> AskedTime:
-        """A period of the calendar."""
+    def of(cls, first: date, end: date) -> QueryPeriod:
+        """Create a period from calendar dates."""
         return cls.of_days(first.toordinal(), end.toordinal())
 
     @classmethod
-    def of_days(cls, first: int, end: int) -> AskedTime:
+    def of_days(cls, first: int, end: int) -> QueryPeriod:
         return cls(first, end, max(1.0, (end - first) / 7))
 
     def nearness(self, memory: Memory, zone: tzinfo | None = None) -> float:
-        """1 for a memory of that time, falling towards 0 with the days between; 0 where nothing is to be known.
+        """Return 1 for a memory of the period, falling toward 0 with the days between; 0 without a date.
 
-        What is still true counts by its beginning. What went on for much longer than the time asked for, or is dated
-        much less exactly, says nothing of that time in particular.
+        A memory that is still true counts by its start. One that lasted much longer than the period, or has a much
+        coarser date, counts 0.
 
-        :param zone: of the person who asks; a memory with a zone of its own is of the day that it was there.
+        :param zone: time zone of the user; a memory with its own zone counts by the user's local day.
         """
         if memory.date is None:
             return 0.0
@@ -140,30 +145,30 @@ class AskedTime:
             end = max(end, _days(memory.occurred_end, zone)[1])
         apart = max(self.start - end + 1, first - self.end + 1, 0)
         if memory.is_ongoing and memory.is_state and self.end - self.start >= 28 and first >= self.end:
-            return 0.0  # had not begun in that month or year
+            return 0.0  # started after that month or year
         if end - first > 4 * (self.end - self.start + self.slack):
             return 0.0
         return float(np.exp(-apart / self.slack))
 
 
-def asked_times(query: str, now: Moment, years: Sequence[int] = ()) -> list[AskedTime]:
-    """The times that a query names, seen from the day of `now`; where that is no day, only those of the calendar.
+def query_periods(query: str, now: Moment, years: Sequence[int] = ()) -> list[QueryPeriod]:
+    """Return the periods that a query names. Relative ones need a `now` with a day.
 
-    :param years: those of the pool's memories: a month without its year may be of any of them.
+    :param years: years of the pool's memories; a month without a year may be in any of them.
     """
-    found: list[AskedTime] = []
-    for kind, match in _matches(query[-_READ:]):
-        # No such day, or one beyond the calendar's ends.
+    periods: list[QueryPeriod] = []
+    for kind, match in _matches(query[-_MAX_CHARACTERS:]):
+        # Skip days that do not exist, and those outside the calendar.
         with suppress(ValueError, OverflowError):
-            if kind in _READERS:
-                found += [_READERS[kind](match, date(now.year, now.month, now.day))] if now.month and now.day else []
+            if kind in _RELATIVE:
+                periods += [_RELATIVE[kind](match, date(now.year, now.month, now.day))] if now.month and now.day else []
             else:
-                found += _named(match, now.year, years or (now.year,))
-    return list(dict.fromkeys(found))
+                periods += _calendar_periods(match, now.year, years or (now.year,))
+    return list(dict.fromkeys(periods))
 
 
 class QueryDates:
-    """Raises memories of the time that the query names, unless the caller gave a `time_range`."""
+    """Raises memories of the period that the query names, unless the caller passed a `time_range`."""
 
     name = "query_dates"
 
@@ -177,15 +182,15 @@ class QueryDates:
 
 
 def time_evidence(query: str, memories: Sequence[Memory], now: Moment, weight: float) -> Floats:
-    """The log-odds that the time a query names is worth to each memory, 0 to `weight`."""
-    times = asked_times(query, now, sorted({memory.date.year for memory in memories if memory.date is not None}))
+    """Return the log-odds to add for the periods in the query, from 0 to `weight` per memory."""
+    periods = query_periods(query, now, sorted({memory.date.year for memory in memories if memory.date is not None}))
     zone = now.time.tzinfo if now.time else None
-    near = [max((time.nearness(memory, zone) for time in times), default=0.0) for memory in memories]
+    near = [max((period.nearness(memory, zone) for period in periods), default=0.0) for memory in memories]
     return weight * np.array(near, dtype=np.float64)
 
 
 def _matches(query: str) -> Iterator[tuple[str, re.Match[str]]]:
-    """What names a time, by kind. What only bounds one is passed over, and not read another way."""
+    """Yield the kind and match of each expression. Bounds are skipped, and not matched in another way."""
     taken: list[tuple[int, int]] = []
     for kind, pattern in _PATTERNS.items():
         for match in pattern.finditer(query):
@@ -193,23 +198,23 @@ def _matches(query: str) -> Iterator[tuple[str, re.Match[str]]]:
                 continue
             taken.append(match.span())
             before = query[max(0, match.start() - 80) : match.start()]
-            is_border = _BORDER.search(before) and not _OF_A_VERB.search(before)
-            if is_border or _UP_TO_ANOTHER.match(query, match.end()):
+            is_bound = _BOUND.search(before) and not _PHRASAL_VERB.search(before)
+            if is_bound or _RANGE_END.match(query, match.end()):
                 continue
             if not (kind == "ago" and _LONGER_NUMBER.search(before)):
                 yield kind, match
 
 
-def _ago(match: re.Match[str], today: date) -> AskedTime:
+def _ago(match: re.Match[str], today: date) -> QueryPeriod:
     age = round(_amount(match))
     day = today.toordinal() - age
-    # Who says "two months ago" does not count the days.
-    return AskedTime(day, day + 1, 1 + 0.15 * age)
+    # "Two months ago" is not exact to the day.
+    return QueryPeriod(day, day + 1, 1 + 0.15 * age)
 
 
-def _latest(match: re.Match[str], today: date) -> AskedTime:
+def _latest(match: re.Match[str], today: date) -> QueryPeriod:
     days = _DAYS[match["only"].lower()] if match["only"] else _amount(match)
-    return AskedTime(today.toordinal() - round(days), today.toordinal() + 1, 1.0)
+    return QueryPeriod(today.toordinal() - round(days), today.toordinal() + 1, 1.0)
 
 
 def _amount(match: re.Match[str]) -> float:
@@ -217,74 +222,74 @@ def _amount(match: re.Match[str]) -> float:
     return (int(text) if text.isdigit() else _NUMBERS[text]) * _DAYS[match["unit"].lower()]
 
 
-def _yesterday(match: re.Match[str], today: date) -> AskedTime:
+def _yesterday(match: re.Match[str], today: date) -> QueryPeriod:
     day = today - timedelta(2 if match["before"] else 1)
-    return AskedTime.of(day, day + timedelta(1))
+    return QueryPeriod.of(day, day + timedelta(1))
 
 
-def _last(match: re.Match[str], today: date) -> AskedTime:
-    """The last that is over."""
+def _last(match: re.Match[str], today: date) -> QueryPeriod:
+    """Return the last such period that has ended."""
     what = match["what"].lower()
     monday = today - timedelta(today.weekday())
     if what in _WEEKDAYS:
         day = today - timedelta((today.weekday() - _WEEKDAYS.index(what)) % 7 or 7)
-        return AskedTime.of(day, day + timedelta(1))
+        return QueryPeriod.of(day, day + timedelta(1))
     if what == "week":
-        return AskedTime.of(monday - timedelta(7), monday)
+        return QueryPeriod.of(monday - timedelta(7), monday)
     if what == "weekend":
-        return AskedTime.of(monday - timedelta(2), monday)
+        return QueryPeriod.of(monday - timedelta(2), monday)
     if what == "month":
-        return AskedTime.of(_month(today.year, today.month - 1), _month(today.year, today.month))
+        return QueryPeriod.of(_month(today.year, today.month - 1), _month(today.year, today.month))
     if what == "year":
-        return AskedTime.of(_month(today.year - 1, 1), _month(today.year, 1))
+        return QueryPeriod.of(_month(today.year - 1, 1), _month(today.year, 1))
     number = _SEASONS.get(what) or [name.lower() for name in MONTHS].index(what) + 1
     length = 3 if what in _SEASONS else 1
     year = next(year for year in (today.year, today.year - 1, today.year - 2) if _month(year, number + length) <= today)
-    return AskedTime.of(_month(year, number), _month(year, number + length))
+    return QueryPeriod.of(_month(year, number), _month(year, number + length))
 
 
-def _this(match: re.Match[str], today: date) -> AskedTime:
-    """The one that is under way."""
+def _this(match: re.Match[str], today: date) -> QueryPeriod:
+    """Return the current such period."""
     what = match["what"].lower()
     if what == "week":
-        return AskedTime.of(today - timedelta(today.weekday()), today + timedelta(1))
+        return QueryPeriod.of(today - timedelta(today.weekday()), today + timedelta(1))
     if what == "month":
-        return AskedTime.of(_month(today.year, today.month), _month(today.year, today.month + 1))
-    return AskedTime.of(_month(today.year, 1), _month(today.year + 1, 1))
+        return QueryPeriod.of(_month(today.year, today.month), _month(today.year, today.month + 1))
+    return QueryPeriod.of(_month(today.year, 1), _month(today.year + 1, 1))
 
 
-_READERS = {"ago": _ago, "latest": _latest, "yesterday": _yesterday, "last": _last, "this": _this}
+_RELATIVE = {"ago": _ago, "latest": _latest, "yesterday": _yesterday, "last": _last, "this": _this}
 
 
-def _named(match: re.Match[str], present: int, years: Sequence[int]) -> Iterator[AskedTime]:
-    """Times that the calendar names, each of every year that it may be of.
+def _calendar_periods(match: re.Match[str], this_year: int, years: Sequence[int]) -> Iterator[QueryPeriod]:
+    """Yield the periods of a calendar expression, one for each year that it may be in.
 
-    :param present: this year, for "in March last year".
+    :param this_year: for "in March last year".
     """
     parts = match.groupdict()
     if parts.get("years"):
         for year in re.findall(r"\d{4}", parts["years"]):
-            yield AskedTime.of_days(*_days(Moment(int(year))))
+            yield QueryPeriod.of_days(*_days(Moment(int(year))))
         return
     if parts.get("year"):
         years = [int(parts["year"])]
     elif parts.get("which"):
-        years = [present - (parts["which"] == "last")]
+        years = [this_year - (parts["which"] == "last")]
     months = re.findall(_MONTH, parts["months"]) if parts.get("months") else [parts.get("month") or parts["bare"]]
     day = parts.get("day") or parts.get("first")
     for month in months:
         for year in years:
-            with suppress(ValueError):  # February 29th is not of every year
+            with suppress(ValueError):  # February 29th does not exist in every year
                 moment = Moment(year, _month_number(month), None if day is None else int(day))
-                yield AskedTime.of_days(*_days(moment))
+                yield QueryPeriod.of_days(*_days(moment))
 
 
 def _days(moment: Moment, zone: tzinfo | None = None) -> tuple[int, int]:
-    """First day and the day after the last; as written, unless both the moment and the asker have a zone."""
+    """Return the first day and the day after the last, in `zone` if the moment has a time zone too."""
     if moment.month and moment.day:
         day = date(moment.year, moment.month, moment.day)
         if zone and moment.time and moment.time.tzinfo:
-            with suppress(OverflowError):  # the calendar's first and last day
+            with suppress(OverflowError):  # the first and last day of the calendar
                 day = datetime.combine(day, moment.time).astimezone(zone).date()
         return day.toordinal(), day.toordinal() + 1
     return int(moment.start), int(moment.end)
@@ -295,5 +300,5 @@ def _month_number(text: str) -> int:
 
 
 def _month(year: int, month: int) -> date:
-    """The first of a month; months may run over the year's ends."""
+    """Return the first day of a month; `month` may be below 1 or above 12."""
     return date(year + (month - 1) // 12, (month - 1) % 12 + 1, 1)

@@ -1,7 +1,7 @@
 """Passage re-scoring: long memories that rank high are read again, two sentences at a time.
 
-A small model that reads a whole paragraph can miss the one sentence that answers; shown that sentence alone, it does
-not.
+A small model that reads a whole paragraph can miss the one sentence that answers; it finds the answer when it reads
+that sentence alone.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Rescoring:
             return unchanged
         scored = context.scored
         if again.manifest != scored.manifest or np.isnan(again.raw).any():
-            return unchanged  # another model answered, or time was up: such scores do not compare
+            return unchanged  # a fallback model answered, or the deadline passed: the scores are not comparable
         owners = np.array([i for i, _ in texts])
         best = np.full(len(context.pool), np.nan)
         for i in np.unique(owners):
@@ -58,7 +58,7 @@ class Rescoring:
 
 def leaders(context: RankingContext) -> list[int]:
     """Return the positions of the best memories whose text is long enough to be read again."""
-    best: dict[tuple[str, float], int] = {}  # what is read of one of several copies counts for all
+    best: dict[tuple[str, float], int] = {}  # one of several copies is read for all of them
     for i in sorted(context.candidates, key=lambda i: -context.log_odds[i]):
         best.setdefault((context.pool[i].text, round(float(context.scored.raw[i]), 3)), i)
     first = islice(best.values(), _LEADERS)
@@ -66,7 +66,7 @@ def leaders(context: RankingContext) -> list[int]:
 
 
 def _is_paragraph(memory: Memory, passage: str) -> bool:
-    """Return whether excerpts are worth reading; not with a long context, which would precede each of them."""
+    """Return whether excerpts are worth scoring; a long context would precede each of them and outweigh it."""
     return len(passage) >= _MIN_CHARACTERS and passage in memory.text and len(memory.context or "") < _MIN_CHARACTERS
 
 
