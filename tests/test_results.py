@@ -49,3 +49,11 @@ def test_as_dicts_of_documents_hits_and_pairs():
         {"id": 7, "first_stage_score": 0.5, "payload": {"text": "b"}, "rank": 4, **added},
         {"text": "d", "rank": 5, **added},
     ]
+
+
+def test_a_ranking_prints_one_line_per_result():
+    assert eval(repr(RESULT.memory)) == RESULT.memory  # a short repr that Python reads back
+    assert repr(RESULT).startswith("Result(rank=0, index=3, id='m3', score=0.8, relevance=0.9, stale=True")
+    lines = repr(Ranking((RESULT, RESULT), warnings=("id: twice",))).splitlines()
+    assert [line.strip().startswith("Result(") for line in lines] == [False, True, True, False, False, False, False]
+    assert "id: twice" in lines[-2]

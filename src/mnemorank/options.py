@@ -107,6 +107,12 @@ class Options:
             raise InputError("cannot be combined with diversity, which changes what it keeps", field="replace_margin")
         object.__setattr__(self, "weights", _check_weights(self.weights))
 
+    def __repr__(self) -> str:
+        defaults = Options()
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        changed = [f"{name}={value!r}" for name, value in values.items() if value != getattr(defaults, name)]
+        return f"Options({', '.join(changed)})"
+
     @classmethod
     def model_only(cls) -> Options:
         """Return options that rank by the model's calibrated relevance alone."""

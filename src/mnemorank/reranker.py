@@ -51,8 +51,13 @@ class Reranker:
         self, model: str | Path | Scoring = "mini", *, options: Options | None = None, **model_options: Any
     ) -> None:
         self._arguments = (model, options, model_options)
-        self.model: Scoring = Model.load(model, **model_options) if isinstance(model, (str, Path)) else model
-        self.options = options or Options()
+        self.options = Options() if options is None else _check_options(options)
+        self.model = _load_model(model, model_options)
+
+    def __repr__(self) -> str:
+        model, options, model_options = self._arguments
+        named = {**({} if options is None else {"options": options}), **model_options}
+        return f"Reranker({', '.join([repr(model), *(f'{name}={value!r}' for name, value in named.items())])})"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _create, self._arguments
@@ -156,9 +161,7 @@ class Reranker:
         options: Options | None = None,
     ) -> Ranking:
         """Run `rerank` under a deadline that the caller created, and may cancel. For servers."""
-        options = self.options if options is None else options
-        if not isinstance(options, Options):
-            raise InputError(f"expected Options(...), got {type(options).__name__}", field="options")
+        options = self.options if options is None else _check_options(options)
         _check_query(query)
         if top_k is not None:
             check_number("top_k", top_k, 1, whole=True)
@@ -222,6 +225,16 @@ class Reranker:
         return scored
 
 
+def _load_model(model: str | Path | Scoring, options: dict[str, Any]) -> Scoring:
+    if isinstance(model, (str, Path)):
+        return Model.load(model, **options)
+    if not callable(getattr(model, "score", None)):
+        raise InputError(f"expected a model's name, its folder or an object that scores, got {model!r}", field="model")
+    for name in options:
+        raise InputError("applies only to models that are loaded by name", field=name, code="unknown")
+    return model
+
+
 def _create(model: str | Path | Scoring, options: Options | None, model_options: dict[str, Any]) -> Reranker:
     return Reranker(model, options=options, **model_options)
 
@@ -254,6 +267,12 @@ def _score_pool(
 def _takes_instructions(manifest: Manifest) -> bool:
     """Return whether an instruction reaches the model; what a remote model does with it is not known."""
     return manifest.family == "remote" or templates[manifest.template].instruction is not None
+
+
+def _check_options(options: object) -> Options:
+    if not isinstance(options, Options):
+        raise InputError(f"expected Options(...), got {type(options).__name__}", field="options")
+    return options
 
 
 def _check_query(query: object) -> None:

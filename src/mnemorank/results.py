@@ -64,6 +64,17 @@ class Result:
     stale_because: StaleReason | None = None
     record: Any = field(default=None, repr=False, compare=False)
 
+    def __repr__(self) -> str:
+        shown = {
+            "rank": self.rank,
+            "index": self.index,
+            "id": self.id,
+            "score": self.score,
+            "relevance": self.relevance,
+        }
+        shown |= {"stale": self.stale, "text": self.text}
+        return f"Result({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
+
     @property
     def id(self) -> str | None:
         return self.memory.id
@@ -133,6 +144,11 @@ class Ranking(Sequence[Result]):
         if self.records:
             results = tuple(replace(result, record=self.records[result.index]) for result in self.results)
             object.__setattr__(self, "results", results)
+
+    def __repr__(self) -> str:
+        whole = {"abstained": self.abstained, "degraded": self.degraded, "warnings": self.warnings}
+        lines = [repr(result) for result in self.results] + [f"{name}={value!r}" for name, value in whole.items()]
+        return "Ranking(\n  " + ",\n  ".join(lines) + "\n)"
 
     @overload
     def __getitem__(self, index: int) -> Result: ...

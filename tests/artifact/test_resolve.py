@@ -156,7 +156,9 @@ def test_local_folders_and_bundled_models_win_over_the_hub(hub, tiny_onnx, tmp_p
     assert hub == [("org/name", None)]
 
 
-@pytest.mark.parametrize("name", ["./org/name", "../org/name", "/org/name", "~/org", "a/b/c", "org/", "name", "-a/b"])
+@pytest.mark.parametrize(
+    "name", ["./org/name", "../org/name", "/org/name", "~/org", "a/b/c", "org/", "name", "-a/b", ""]
+)
 def test_paths_are_not_taken_for_hub_ids(hub, name):
     with pytest.raises(ArtifactError):
         resolve(name)
@@ -172,10 +174,10 @@ def test_a_path_object_is_never_downloaded(hub):
 @pytest.mark.parametrize("name", ["hf:nobody/nothing", "nobody/nothing"])
 def test_a_failed_download_is_an_artifact_error(monkeypatch, tmp_path, name):
     def snapshot_download(*_, **__):
-        raise ConnectionError("no network")
+        raise ConnectionError("no network\nand a second line")
 
     monkeypatch.setattr("huggingface_hub.snapshot_download", snapshot_download)
-    with pytest.raises(ArtifactError, match=f"^{name}: .*Hub.*no network"):
+    with pytest.raises(ArtifactError, match=f"^{name}: .*Hub.*no network and a second line"):
         load_artifact(name)
 
 

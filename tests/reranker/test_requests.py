@@ -7,7 +7,7 @@ from decimal import Decimal
 import numpy as np
 import pytest
 
-from mnemorank import InputError, Memory, Options, Reranker
+from mnemorank import Failover, InputError, Memory, Options, Reranker
 from tests.helpers.forking import forked
 from tests.helpers.requests import POOL, QUERY
 
@@ -127,3 +127,27 @@ def test_reranking_works_after_fork(folder):
 
         expected = order()
         assert forked(order) == expected
+
+
+@pytest.mark.parametrize(
+    ("arguments", "field"),
+    [
+        ({"model": None}, "model"),
+        ({"model": 5}, "model"),
+        ({"model": Failover(["mini"]), "threads": 1}, "threads"),
+        ({"options": {"floor": 0.2}}, "options"),
+    ],
+)
+def test_an_invalid_constructor_argument_is_named(arguments, field):
+    with pytest.raises(InputError) as caught:
+        Reranker(**arguments)
+    assert caught.value.field == field
+
+
+def test_a_reranker_and_its_options_print_what_was_set(folder):
+    assert repr(Options()) == "Options()"
+    assert repr(Options(floor=0.2)) == "Options(floor=0.2)"
+    assert eval(repr(Options.model_only())) == Options.model_only()
+    assert repr(Reranker(folder, options=Options(floor=0.2), threads=1)) == (
+        f"Reranker({folder!r}, options=Options(floor=0.2), threads=1)"
+    )

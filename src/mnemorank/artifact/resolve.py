@@ -97,15 +97,15 @@ def resolve(name: str | Path) -> Path:
         if name in bundled_models():
             return Path(str(files("mnemorank") / "assets" / "models" / name))
     path = Path(name).expanduser()
-    if path.is_dir():
+    if str(name) and path.is_dir():  # Path("") is the current folder
         return path
-    if path.exists():
+    if path.is_file():
         raise ArtifactError(f"{path}: is a file; expected a model folder (with model.onnx and tokenizer.json)")
     if isinstance(name, str) and _HUB_ID.fullmatch(name):
         return _download(name, name)
     raise ArtifactError(
         f"no model {str(name)!r}; expected a bundled model ({', '.join(bundled_models()) or 'none'}), an existing "
-        "folder or a Hugging Face Hub id (org/name)"
+        "folder, a Hugging Face Hub id (org/name) or a remote address (such as tei:http://127.0.0.1:8080)"
     )
 
 
@@ -135,8 +135,9 @@ def _download(name: str, hub_id: str) -> Path:
     try:
         return Path(snapshot_download(repository, revision=revision or None, allow_patterns=_HUB_FILES))
     except Exception as error:  # network, authorization, cache and validation errors share no base class
+        reason = " ".join(str(error).split())  # the messages of huggingface_hub have several lines
         raise ArtifactError(
-            f"{name}: {note}the model could not be downloaded from the Hugging Face Hub: {error}"
+            f"{name}: {note}the model could not be downloaded from the Hugging Face Hub: {reason}"
         ) from error
 
 

@@ -10,7 +10,8 @@ def add_model(parser: argparse.ArgumentParser) -> None:
         "--model",
         default="mini",
         metavar="M",
-        help="a bundled model, a model folder, a Hub id such as org/name, or the URL of a reranker (default: mini)",
+        help="a bundled model, a model folder, a Hub id such as org/name, or a remote address such as "
+        "tei:http://127.0.0.1:8080 (default: mini)",
     )
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from mnemorank.cli.arguments import add_json
 
 HELP = "convert a trained model to a small ONNX model that runs without torch"
-EXAMPLE = "mnemorank export runs/mine models/mine --quantize int8 --dev dev.jsonl"
+EXAMPLE = "mnemorank export models/mine models/mine-int8 --dev dev.jsonl"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

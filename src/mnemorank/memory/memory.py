@@ -81,6 +81,11 @@ class Memory:
         if not isinstance(self.metadata, Mapping):
             raise InputError(f"expected a dict, got {type(self.metadata).__name__}", field="metadata")
 
+    def __repr__(self) -> str:
+        set_fields = self.to_dict()
+        text = repr(set_fields.pop("text"))
+        return f"Memory({', '.join([text, *(f'{name}={value!r}' for name, value in set_fields.items())])})"
+
     @property
     def date(self) -> Moment | None:
         """The date that decides how recent the memory is: its start, else its end, else when it was mentioned."""

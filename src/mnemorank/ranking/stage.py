@@ -42,7 +42,9 @@ class Times:
                 raise InputError(f"expected two dates, got {time_range!r:.60}", field="time_range")
             period = parse("time_range", time_range[0]), parse("time_range", time_range[1])
             if period[1].is_before(period[0]):
-                raise InputError(f"{period[1]} is before {period[0]}", field="time_range")
+                raise InputError(
+                    f"expected the earlier date first, got {period[0]} and {period[1]}", field="time_range"
+                )
         return cls(
             now=current_moment() if now is None else parse("now", now),
             as_of=None if as_of is None else parse("as_of", as_of),
