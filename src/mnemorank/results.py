@@ -65,15 +65,8 @@ class Result:
     record: Any = field(default=None, repr=False, compare=False)
 
     def __repr__(self) -> str:
-        shown = {
-            "rank": self.rank,
-            "index": self.index,
-            "id": self.id,
-            "score": self.score,
-            "relevance": self.relevance,
-        }
-        shown |= {"stale": self.stale, "text": self.text}
-        return f"Result({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
+        names = ("rank", "index", "id", "score", "relevance", "stale", "text")
+        return f"Result({', '.join(f'{name}={getattr(self, name)!r}' for name in names)})"
 
     @property
     def id(self) -> str | None:
