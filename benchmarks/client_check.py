@@ -1,6 +1,6 @@
 """Check third-party clients against a running server.
 
-Their requirements conflict with ours, so they are installed into an environment of their own.
+Their requirements conflict with ours, so they are installed into a separate environment.
 
     python -m venv /tmp/clients
     /tmp/clients/bin/pip install langchain-cohere llama-index-postprocessor-tei-rerank \

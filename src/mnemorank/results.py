@@ -43,8 +43,8 @@ class Result:
     :param rank_change: places gained (positive) or lost against the first stage.
     :param stale: a newer memory of the pool replaces it.
     :param superseded_by: the index of that memory.
-    :param stale_because: how that is known: one of them states it (`stated`), they share a `key`, or their words are
-        `similar`.
+    :param stale_because: why it counts as replaced: one of the two says so (`stated`), they share a `key`, or their
+        words are `similar`.
     :param passage: the part of a long memory that matched.
     :param factors: what the score was made of; filled with `explain=True`.
     :param record: the caller's own object at that position, untouched.
@@ -169,18 +169,18 @@ class Ranking(Sequence[Result]):
     def as_dicts(self) -> list[dict[str, Any]]:
         """Return copies of the caller's records in the new order, with `rank`, `score`, `relevance` and `stale` added.
 
-        A `score` of the record's own moves to `first_stage_score`. Documents, rows and hits become dicts; the objects
+        An existing `score` of a record moves to `first_stage_score`. Documents, rows and hits become dicts; the objects
         themselves are the results' `record`.
         """
         return [_with_result(_as_dict(self.records[result.index], result.memory), result) for result in self.results]
 
 
 def _with_result(record: Mapping[str, Any], result: Result) -> dict[str, Any]:
-    own = dict(record)
-    if "score" in own:
-        own.setdefault("first_stage_score", own["score"])
+    fields = dict(record)
+    if "score" in fields:
+        fields.setdefault("first_stage_score", fields["score"])
     added = {"rank": result.rank, "score": result.score, "relevance": result.relevance, "stale": result.stale}
-    return {**own, **added}
+    return {**fields, **added}
 
 
 def _as_dict(record: Any, memory: Memory) -> Mapping[str, Any]:
@@ -192,12 +192,14 @@ def _as_dict(record: Any, memory: Memory) -> Mapping[str, Any]:
         return {**_as_dict(pair[0], memory), "first_stage_score": pair[2]}
     if isinstance(record, Mapping):
         return record
-    made = record if isinstance(record, Memory) else getattr(record, "memory", None)
-    if isinstance(made, Memory):
-        return made.to_dict()
-    found = as_mapping(record)
-    return found if found is not None and _holds(found, memory.text) else memory.to_dict()
+    read = record if isinstance(record, Memory) else getattr(record, "memory", None)
+    if isinstance(read, Memory):
+        return read.to_dict()
+    mapping = as_mapping(record)
+    return mapping if mapping is not None and _has_text(mapping, memory.text) else memory.to_dict()
 
 
-def _holds(record: Mapping[str, Any], text: str) -> bool:
-    return any(_holds(v, text) if isinstance(v, Mapping) else isinstance(v, str) and v == text for v in record.values())
+def _has_text(record: Mapping[str, Any], text: str) -> bool:
+    return any(
+        _has_text(v, text) if isinstance(v, Mapping) else isinstance(v, str) and v == text for v in record.values()
+    )

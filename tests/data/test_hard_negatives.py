@@ -88,11 +88,11 @@ def test_hard_negatives_come_from_the_rank_window_below_the_margin():
 
 
 def test_near_duplicates_of_relevant_memories_are_no_negatives():
-    right = "ruby moved to the harbour office of ellery and sons in february of the year 2024"
-    copies = [Memory(right + " already"), Memory(right.replace("ruby", "Ruby,")), Memory("ruby likes the harbour")]
+    right = "ruby moved to the harbor office of ellery and sons in february of the year 2024"
+    copies = [Memory(right + " already"), Memory(right.replace("ruby", "Ruby,")), Memory("ruby likes the harbor")]
     example = Example("1", "where is ruby", (Candidate(Memory(right), 1.0),))
     (mined,) = add_hard_negatives([example], NegativeMining(count=3), corpus=[*copies, Memory(right)])
-    assert added(mined) == ["ruby likes the harbour"]
+    assert added(mined) == ["ruby likes the harbor"]
 
 
 def test_memories_relevant_in_another_example_of_the_query_are_no_negatives():

@@ -15,7 +15,7 @@ _BAR = re.compile("[▏▎▍▌▋▊▉█]+ *")
 
 
 def matches(expected: str, actual: str) -> bool:
-    """Whether two outputs agree, up to trailing spaces and small differences of decimal numbers.
+    """Return whether two outputs agree, up to trailing spaces and small differences of decimal numbers.
 
     A line of the expected output that is only an ellipsis stands for any number of lines.
     """
@@ -23,7 +23,7 @@ def matches(expected: str, actual: str) -> bool:
 
 
 def matches_json(expected: str, actual: str) -> bool:
-    """Whether two JSON texts agree; an expected string "…" stands for any value, an expected list may end with one."""
+    """Return whether two JSON texts agree; an expected "…" stands for any value, or for the rest of a list."""
     return _match_values(json.loads(expected), json.loads(actual))
 
 

@@ -24,7 +24,7 @@ def model(tiny_onnx: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def versions(tmp_path: Path, model: Path) -> VersionStore:
-    """Three versions, of which the first and then the second were promoted."""
+    """Three versions; the first and then the second were promoted."""
     versions = VersionStore(tmp_path / "versions")
     for _ in range(3):
         versions.add(model, torch=model, who="test")

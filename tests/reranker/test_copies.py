@@ -13,7 +13,7 @@ from tests.helpers.requests import POOL, QUERY
 
 
 @pytest.mark.parametrize("duplicate", [lambda r: pickle.loads(pickle.dumps(r)), copy.deepcopy, copy.copy])
-def test_copies_rank_alike(folder, duplicate):
+def test_copies_rank_like_the_original(folder, duplicate):
     options = Options(first_stage="none", weights={"same_day": 0.0}, max_scored=3)
     with Reranker(folder, options=options, threads=1) as reranker, duplicate(reranker) as other:
         assert other is not reranker

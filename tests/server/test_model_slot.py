@@ -125,10 +125,11 @@ def test_swaps_under_load_fail_no_request_and_mix_no_models(choice):
 
 def test_an_old_model_is_closed_when_its_last_request_is_done(choice):
     slot = choice.app.state.slot
-    with slot.lease() as old:
-        slot.swap(old.source)
-        assert np.isfinite(old.model.score("ruby", [Memory("ruby")]).raw).all()
-        assert old.is_retired
+    old = slot.acquire()
+    slot.swap(old.source)
+    assert np.isfinite(old.model.score("ruby", [Memory("ruby")]).raw).all()
+    assert old.is_retired
+    slot.release(old)
     end = time.monotonic() + 10
     while any(thread.is_alive() for thread in old.scorer._threads):
         assert time.monotonic() < end

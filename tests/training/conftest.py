@@ -77,7 +77,7 @@ def write_causal(folder: Path) -> Path:
 
 
 def make_lists(count: int, seed: int, candidates: int = 5) -> list[dict]:
-    """Return lists of memories about a topic, of which the relevant one says what is true now."""
+    """Return lists of memories about a topic; the relevant one says what is true now."""
     rng = random.Random(seed)
     lists = []
     for number in range(count):

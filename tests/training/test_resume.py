@@ -129,7 +129,7 @@ def test_a_run_interrupted_at_early_stopping_is_not_trained_further(tables, tmp_
 
 
 def test_slow_runs_are_saved_by_the_clock(long_tables, tmp_path):
-    """A checkpoint is written when the last is `save_minutes` old, whatever the number of steps."""
+    """A checkpoint is written when the last is `save_minutes` old, after any number of steps."""
     long_tables["save_every"], long_tables["save_minutes"] = 1000, 0
     output, saved = tmp_path / "interrupted", []
 

@@ -28,7 +28,7 @@ class HardwareProfile:
     :param device: where torch models run.
     :param dtype: the data type of torch models: float16 on CUDA, float32 elsewhere.
     :param threads: the number of batches that ONNX models run at the same time.
-    :param token_budget: the padded tokens of a batch, which bounds the memory whatever the size of the pool.
+    :param token_budget: the padded tokens of a batch, which bounds the memory for pools of any size.
     """
 
     cores: int
@@ -77,7 +77,7 @@ def detect_hardware(*, accelerators: bool = True) -> HardwareProfile:
 
 
 def accelerator_budget(memory_bytes: int) -> int:
-    """Return the tokens of a batch for an accelerator with so much memory: a power of two from 4096 to 65536."""
+    """Return the tokens of a batch for an accelerator with this much memory: a power of two from 4096 to 65536."""
     tokens = min(max(memory_bytes // _BYTES_PER_TOKEN, 4096), 65536)
     return int(2 ** (tokens.bit_length() - 1))
 

@@ -42,9 +42,9 @@ class PipelineWeights:
 
     :param first_stage: log-odds per standard deviation of the first-stage scores in the pool.
     :param first_stage_windowed: the same for pools of memories too long to be read whole; None for the same weight.
-    :param entity_links: at most so much for a memory about something that the query or a good candidate names.
-    :param same_day: the share of the lead of same-day memories over the pool.
-    :param query_dates: at most so much for a memory from the time that the query names ("last Saturday").
+    :param entity_links: the maximum for a memory about something that the query or a good candidate names.
+    :param same_day: the share of the lead that other memories of the same day have over the pool's mean.
+    :param query_dates: the maximum for a memory from the period that the query names ("last Saturday").
     :param rescoring: the share of the best excerpt in the log-odds of a high-ranking long memory.
     """
 

@@ -52,7 +52,7 @@ def _format_of(record: Record) -> str | None:
 
 
 def read_any_format(path: Path) -> Iterator[Example]:
-    """Read a file in whichever of our formats it is."""
+    """Read a file in any of our formats."""
     return READERS[detect_format(path)](path)
 
 

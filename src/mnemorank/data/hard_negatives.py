@@ -31,7 +31,7 @@ class NegativeMining:
     :param last: the last rank that counts as hard.
     :param margin: the highest score of a hard negative, as a share of the best relevant memory's score. 0.95 suits
         bi-encoders; None, for no limit, suits BM25, where a short irrelevant text often scores above a relevant one.
-    :param similarity: a text at least this similar to a relevant one (Jaccard over word shingles) is no negative.
+    :param similarity: a text at least this similar to a relevant one (Jaccard over word shingles) is not used.
     :param retriever: `bm25`, or the folder of a bi-encoder.
     :param groups: draw from memories of `any` group, of the example's `own` group, or of `other` groups only, when a
         group may hold unlabeled answers.

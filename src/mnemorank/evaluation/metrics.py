@@ -40,7 +40,7 @@ class Judgments:
 
     :param relevant: which candidates count as relevant in binary metrics.
     :param missing: labels of relevant memories that are not among the candidates; they count in every metric.
-    :param pairs: positions of candidates of which the first should rank above the second.
+    :param pairs: pairs of positions; the first candidate should rank above the second.
     """
 
     labels: Floats
@@ -169,7 +169,7 @@ class Abstention:
     :param answerable_refused: the share of answerable questions on which it abstained; None if it never abstains.
     :param unanswerable_refused: the share of unanswerable questions on which it abstained.
     :param auc: the probability that the best memory of an answerable question scores above that of an unanswerable
-        one; 0.5 is chance, whatever the threshold.
+        one; 0.5 is chance. Independent of the threshold.
     :param f1: the F1 of finding the unanswerable questions.
     """
 

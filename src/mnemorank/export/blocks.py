@@ -117,7 +117,7 @@ def _best_scales(blocks: Float32s, bits: int) -> Float32s:
 def _keep_trained_keys_and_values(
     graph: onnx.GraphProto, bits: int, block: int, scales_by_layer: dict[str, Float32s]
 ) -> set[str]:
-    """Store the trained codes of keys and values of the last layer, which are no matrix products of their own.
+    """Store the trained codes of keys and values of the last layer, which are not separate matrix products.
 
     They are widened to float when the model is loaded. Return the names of these layers.
     """

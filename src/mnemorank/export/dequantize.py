@@ -68,7 +68,7 @@ def dequantize(model: Path, folder: Path) -> Path:
 class _Variant:
     """What the shapes of the weights do not determine.
 
-    :param order: the order of query, key and value projections that are products of their own.
+    :param order: the order of query, key and value projections that are separate products.
     :param scaled_keys: whether the keys include the scale of the attention scores.
     """
 
@@ -167,7 +167,7 @@ def _relative_error(torch_model: Any, model: Path) -> float:
 
 
 def _uses_types(model: Path) -> bool:
-    """Whether the graph uses segment ids."""
+    """Return whether the graph uses segment ids."""
     ids = np.arange(8, dtype=np.int64)[None]
     feed = {"input_ids": ids, "attention_mask": np.ones_like(ids)}
     session = _session(model)

@@ -12,7 +12,6 @@ from mnemorank.artifact.manifest import MANIFEST, Manifest, write_manifest
 from mnemorank.artifact.resolve import Artifact, load_artifact
 from mnemorank.data.examples import Example
 from mnemorank.errors import ConflictError, InputError, MissingExtraError
-from mnemorank.evaluation.metrics import Judgments
 
 try:
     import onnx as _onnx  # noqa: F401
@@ -30,7 +29,7 @@ from mnemorank.scorers.encoding import InputWriter
 from mnemorank.scorers.torch.loading import load_auto_tokenizer
 from mnemorank.training.base_model import max_positions
 from mnemorank.training.checkpoints import new_folder
-from mnemorank.training.dataset import drop_long_queries
+from mnemorank.training.dataset import check_dev, drop_long_queries
 from mnemorank.training.qat import SCALES_FILE, WeightScales
 
 __all__ = ["QUANTIZATIONS", "ExportResult", "Parity", "ParityError", "export"]
@@ -70,7 +69,8 @@ def export(
         raise InputError(f"expected one of {', '.join(QUANTIZATIONS)}, got {quantize!r}", field="quantize")
     if not tolerance >= 0:
         raise InputError(f"expected a number from 0, got {tolerance!r}", field="tolerance")
-    _check_dev(dev)
+    if dev:
+        check_dev(dev, field="dev")
     artifact = load_artifact(model)
     _check_output(output, artifact)
     scales_file = artifact.path / SCALES_FILE
@@ -87,7 +87,8 @@ def export(
     writer = InputWriter(tokenizer, artifact.manifest)
     dev = _usable_examples(dev, writer, notes.append, "dev")
     calibration = _usable_examples(calibration, writer, notes.append, "calibration")
-    _check_dev(dev)
+    if dev:
+        check_dev(dev, field="dev")
     compared = make_feeds(dev or sample_examples(), tokenizer, artifact.manifest)
     calibration_feeds: list[Feed] = []
     if quantize.startswith("int8"):
@@ -114,11 +115,6 @@ def export(
         names = [path.name for path in folder.iterdir() if path.is_file()]
         manifest = write_manifest(folder, manifest, names)
     return ExportResult(output, manifest, parity)
-
-
-def _check_dev(dev: Sequence[Example]) -> None:
-    if dev and not any(Judgments.of(example).has_relevant for example in dev):
-        raise InputError(f"none of the {len(dev)} dev queries has a relevant candidate", field="dev")
 
 
 def _usable_examples(

@@ -133,7 +133,7 @@ def write_graph(model: Any, path: Path, *, fuse_projections: bool = True, calibr
     """Trace the model into an ONNX file. The layers of the model are replaced; do not use it afterwards.
 
     :param fuse_projections: put the query, key and value projections into the attention node; False if they will be
-        quantized as matrix products of their own.
+        quantized as separate matrix products.
     :param calibration: inputs to smooth the graph for INT8 with; scores do not change.
     """
     module = ExportModule(model, fuse_projections, calibration).eval()
@@ -164,7 +164,7 @@ def write_graph(model: Any, path: Path, *, fuse_projections: bool = True, calibr
 
 
 def complete_inputs(path: Path) -> None:
-    """Declare all three inputs, so that every model is called alike; a graph ignores the inputs it does not use."""
+    """Declare all three inputs, so that every model is called the same way. Graphs ignore inputs they do not use."""
     model = onnx.load(str(path))
     declared = {entry.name for entry in model.graph.input}
     missing = [name for name in INPUTS if name not in declared]

@@ -31,7 +31,7 @@ class _Attention(torch.autograd.Function):
 
 
 class _MultiHeadAttention(torch.autograd.Function):
-    """`com.microsoft.MultiHeadAttention`, for projections that are matrix products of their own (INT4)."""
+    """`com.microsoft.MultiHeadAttention`, for projections that are separate matrix products (INT4)."""
 
     @staticmethod
     def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, bias: Tensor, mask: Tensor, heads: int) -> Tensor:

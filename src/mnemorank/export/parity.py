@@ -21,7 +21,7 @@ from mnemorank.artifact.manifest import Manifest
 from mnemorank.data.examples import Example
 from mnemorank.errors import MnemorankError
 from mnemorank.export.graph import Feed, accepted_inputs
-from mnemorank.scorers.encoding import InputWriter
+from mnemorank.scorers.encoding import InputWriter, one_score_per_row
 from mnemorank.scorers.protocol import Pair
 
 GRAPH_TOLERANCE = 1e-3
@@ -120,12 +120,7 @@ def torch_scores(model: Any, inputs: Sequence[Feed]) -> Floats:
     accepted = accepted_inputs(model)
     with torch.no_grad():
         logits = [model(**{k: torch.from_numpy(v) for k, v in feed.items() if k in accepted}).logits for feed in inputs]
-    return _to_scores(np.concatenate([row.double().numpy() for row in logits]))
-
-
-def _to_scores(logits: Floats) -> Floats:
-    """One number per pair: the logit, or the difference of two."""
-    return np.asarray(logits[:, 0] if logits.shape[1] == 1 else logits[:, 1] - logits[:, 0])
+    return one_score_per_row(np.concatenate([row.double().numpy() for row in logits]), "torch model")
 
 
 def compare_graphs(before: Path, after: Path, expected: Floats, inputs: Sequence[Feed], rounds: int = 3) -> Parity:
@@ -173,4 +168,4 @@ def _session(path: Path) -> ort.InferenceSession:
 def _scores(session: ort.InferenceSession, inputs: Sequence[Feed]) -> Floats:
     names = [entry.name for entry in session.get_inputs()]
     runs = [session.run(["logits"], {name: feed[name] for name in names})[0] for feed in inputs]
-    return _to_scores(np.concatenate(runs).astype(np.float64))
+    return one_score_per_row(np.concatenate(runs).astype(np.float64), "ONNX graph")

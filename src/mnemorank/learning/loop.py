@@ -208,7 +208,7 @@ class Loop:
     def promote(self, name: str, *, who: str = "", why: str = "", force: bool = False) -> Version:
         """Put a version that passed the gate in service.
 
-        :param force: promote it whatever the gate decided; recorded in the history.
+        :param force: promote it even if it did not pass the gate; recorded in the history.
         """
         self.versions.get(name)  # raises if it does not exist
         decision = self.last_decision(name)

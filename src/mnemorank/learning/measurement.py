@@ -155,7 +155,7 @@ def _rank(reranker: Reranker, example: Example) -> tuple[list[int], Floats]:
 
 
 def _seconds_per_pair(models: Sequence[Model], sets: Mapping[str, Sequence[Example]]) -> list[float]:
-    """The best of several rounds, in which the models take turns, so that a busy machine affects all alike."""
+    """The best of several rounds, in which the models take turns, so that a busy machine affects all equally."""
     sample: list[Example] = []
     pairs = 0
     for example in (example for examples in sets.values() for example in examples):

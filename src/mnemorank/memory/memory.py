@@ -34,7 +34,7 @@ class Memory:
     :param proof_count: the number of sources that support it.
     :param trust: how far its source is trusted, from 0 to 1.
     :param first_stage_score: the retriever's score, on any scale; higher is better.
-    :param metadata: anything else. Supersession reads `key` (memories with the same key are about the same matter, and
+    :param metadata: anything else. Supersession reads `key` (memories with the same key are about the same thing, and
         the newest replaces the others), `supersedes` and `superseded_by` (ids).
     """
 

@@ -165,9 +165,9 @@ def read_fields(
 
 
 def _rename_store_key(record: Mapping[str, Any], fields: dict[str, Any], metadata: dict[str, Any]) -> None:
-    """Keep the `key` of another store's record away from supersession, where it means "same matter".
+    """Keep the `key` of another store's record away from supersession, where equal keys mean "the same thing".
 
-    LangGraph's key is an id within a namespace, that of MemOS a title.
+    LangGraph's key is an id within a namespace, MemOS's is a title.
     """
     if "key" not in metadata:
         return
@@ -190,7 +190,7 @@ def _read_mapping(
     """Add the fields that are not known yet; return the keys that were used.
 
     :param prefix: what errors put before the names of the mapping.
-    :param text_key: the key of the text, which is no other field at the same time.
+    :param text_key: the key of the text, which is not read as another field.
     :param is_record: read all fields rather than dates and score only, and let a bad value hide later ones.
     """
     used = {text_key} if text_key is not None else set()

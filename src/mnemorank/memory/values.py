@@ -153,7 +153,7 @@ class ValueReader:
 
 
 def is_missing(value: object) -> bool:
-    """Whether a value is None, an empty string, or NaN, NaT or NA of numpy and pandas."""
+    """Return whether a value is None, an empty string, or NaN, NaT or NA of numpy and pandas."""
     if value is None or isinstance(value, str):
         return not value
     if type(value).__name__ in ("NaTType", "NAType", "datetime64"):

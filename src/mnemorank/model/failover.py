@@ -1,4 +1,4 @@
-"""Failover: several models in order of preference, of which the first that responds in time scores."""
+"""Failover: several models in order of preference; the first that responds in time scores the memories."""
 
 from __future__ import annotations
 
@@ -207,7 +207,7 @@ class _Member:
             except BaseException as error:
                 result.set_exception(error)
 
-        # A thread of its own, which may be abandoned: calls that hang would fill up a pool.
+        # A separate thread, which may be abandoned: calls that hang would fill up a pool.
         threading.Thread(target=run, name=f"score {self.name}", daemon=True).start()
         try:
             return result.result(deadline.remaining() + _GRACE)

@@ -191,5 +191,5 @@ def score_with_truncation(
 def _tail(text: str, share: float) -> str:
     """Return the last share of a text, from the start of a word if there is one nearby: not all scripts have spaces."""
     start = len(text) - int(len(text) * share)
-    border = text.find(" ", start, start + _MAX_WORD_LENGTH)
-    return text[border + 1 :] if 0 <= border < len(text) - 1 else text[start:]
+    space = text.find(" ", start, start + _MAX_WORD_LENGTH)
+    return text[space + 1 :] if 0 <= space < len(text) - 1 else text[start:]

@@ -1,4 +1,4 @@
-"""Choose what the model reads of each memory: the whole text if it fits, else its most promising windows."""
+"""Choose the part of each memory that the model reads: the whole text if it fits, else its most promising windows."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 # Query, a text that answers it, and an unrelated text. All are short, so that the probe is fast.
 PAIRS = (
     ("Where does Maria work?", "Maria works at a bakery in Lyon.", "The printer on the second floor is out of toner."),
-    ("What is the capital of France?", "Paris is the capital of France.", "Tom's bicycle has a flat tyre."),
+    ("What is the capital of France?", "Paris is the capital of France.", "Tom's bicycle has a flat tire."),
     ("Which database do we use?", "We use PostgreSQL as our database.", "Grandma knits a scarf for the winter."),
     ("What is Leo allergic to?", "Leo is allergic to peanuts.", "The train to Vienna leaves from platform four."),
     ("When is the dentist appointment?", "The dentist appointment is on Monday at nine.", "Whales are mammals."),
@@ -93,8 +93,8 @@ def _likely_cause(model: Scoring, odds: Floats, gaps: Floats) -> str:
         return f"untrained head ({', '.join(missing[:3])} missing in the model's files)"
     if np.ptp(odds) < _MAX_FLAT_RANGE:
         if is_language_model:
-            return "all scores are alike: wrong answer tokens or wrong template"
-        return "all scores are alike: untrained head"
+            return "all scores are nearly equal: wrong answer tokens or wrong template"
+        return "all scores are nearly equal: untrained head"
     if (gaps < 0).sum() >= _MIN_CORRECT and -gaps.mean() >= _MIN_GAP:
         if is_language_model:
             return "scores are reversed: the answer tokens for yes and no are swapped"

@@ -77,7 +77,7 @@ def memories_bm25(query: str, memories: Sequence[Memory], *, deadline: Deadline 
 def first_stage_weight(query: str, scored: Scored, is_bm25: bool) -> float:
     """Return the weight of the model's manifest for this request.
 
-    It moves from `first_stage` to `first_stage_windowed` with the share of memories of which the model saw only a part,
+    It moves from `first_stage` to `first_stage_windowed` with the share of memories that the model read only in part,
     and is smaller for BM25 on long queries.
     """
     weights = scored.manifest.weights
@@ -89,7 +89,7 @@ def first_stage_weight(query: str, scored: Scored, is_bm25: bool) -> float:
 def bm25_trust(query: str, long_query_terms: int | None) -> float:
     """Return how far to trust BM25 on a query: 1 up to `long_query_terms` terms, less beyond that.
 
-    BM25 weighs all terms alike, and most terms of a long chat message are not what it asks about. Two characters of
+    BM25 weighs all terms equally, and most terms of a long chat message are not what it asks about. Two characters of
     Chinese or Japanese count as one term.
     """
     if long_query_terms is None:

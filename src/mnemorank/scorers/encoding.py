@@ -119,7 +119,7 @@ class PairLayout:
 
     @classmethod
     def of(cls, tokenizer: Tokenizer) -> PairLayout:
-        """Derive the layout from a sample, so that BERT, RoBERTa, XLM-R and DeBERTa need no code of their own."""
+        """Derive the layout from a sample, so that BERT, RoBERTa, XLM-R and DeBERTa need no special cases."""
         sample = tokenizer.encode("a", "b")
         first = [i for i, sequence in enumerate(sample.sequence_ids) if sequence == 0]
         second = [i for i, sequence in enumerate(sample.sequence_ids) if sequence == 1]

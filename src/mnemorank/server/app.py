@@ -92,7 +92,7 @@ def _add_middleware(app: FastAPI, settings: ServerSettings, tracing: Tracing, wr
             CORSMiddleware, allow_origins=list(settings.cors_origins), allow_methods=["*"], allow_headers=["*"]
         )
     if settings.is_loopback and keys is None:
-        # No web page may reach a local server through a host name of its own (DNS rebinding).
+        # Keep web pages from reaching a local server through their own host name (DNS rebinding).
         hosts = ["localhost", "127.0.0.1", "[::1]", settings.host, *settings.allowed_hosts]
         app.add_middleware(TrustedHostMiddleware, allowed_hosts=hosts, www_redirect=False)
     app.add_middleware(RequestLogger, metrics=app.state.metrics, tracing=tracing, writers=writers)

@@ -52,7 +52,7 @@ class KeyRing:
     keys: tuple[ApiKey, ...]
 
     def identify(self, key: str) -> Caller | None:
-        """Return the caller that a key belongs to, in the same time whichever key it is."""
+        """Return the caller that a key belongs to, in constant time."""
         digest = _digest(key)
         caller = None
         for known in self.keys:
@@ -71,7 +71,7 @@ def read_keys(path: Path) -> KeyRing:
 
 
 def add_key(path: Path, name: str, scopes: Sequence[str] = ("read",), tenant: str | None = None) -> str:
-    """Create a key, append its hash to the file (readable only by its owner) and return the key, which is not kept."""
+    """Create a key, append its hash to the file (readable only by its owner), and return the unhashed key."""
     if not _NAME.fullmatch(name):
         raise InputError(f"expected 1 to 64 letters, digits, '.', '_' or '-', got {name!r:.80}", field="name")
     _check_scopes(scopes, "scopes")

@@ -194,7 +194,7 @@ class Job:
         self.done.set()
 
     def stop(self) -> None:
-        """Give up: nobody waits for the scores any more."""
+        """Give up: nobody is waiting for the scores anymore."""
         self.done.set()
 
     @property

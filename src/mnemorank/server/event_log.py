@@ -17,7 +17,7 @@ class EventLog(Protocol):
     def record(self, event: RerankEvent) -> object:
         """Store the event durably. Called in a worker thread, before the response is sent.
 
-        It must return or raise within about a second, whatever the state of its storage.
+        It must return or raise within about a second, even if the storage does not respond.
         """
         ...
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -74,16 +73,8 @@ class ModelSlot:
     def current(self) -> ServedModel | None:
         return self._current
 
-    @contextmanager
-    def lease(self) -> Iterator[ServedModel]:
-        """Keep the current model open until the block ends."""
-        served = self.acquire()
-        try:
-            yield served
-        finally:
-            self.release(served)
-
     def acquire(self) -> ServedModel:
+        """Return the current model and keep it open until `release`."""
         with self._lock:
             if self._current is None:
                 raise SwapError("no model is loaded")
@@ -105,7 +96,7 @@ class ModelSlot:
         with self._swapping:
             try:
                 new = self._load(name)
-            except Exception as error:  # whatever is wrong with the new model, the old one stays
+            except Exception as error:  # the old model stays if anything is wrong with the new one
                 self._metrics.swaps.labels("refused").inc()
                 is_known = isinstance(error, MnemorankError)
                 fields = {"model": redact_url(str(name)), "reason": str(error)}

@@ -55,7 +55,7 @@ def configure_logging(level: str) -> None:
 
 
 def log_failure(log: logging.Logger, message: str, error: BaseException, **fields: Any) -> None:
-    """Log the type and the traceback of an error without its message, whatever formatter is in use."""
+    """Log the type and the traceback of an error without its message, with any formatter."""
     fields = {**fields, "exception": format_traceback(error)}
     log.error("%s: %s", message, reason_of(error), extra={"fields": fields})
 

@@ -114,7 +114,7 @@ def check_count(count: int, settings: ServerSettings, field: str) -> None:
 
 
 def check_memory(memory: str | dict[str, Any], position: int, text_field: str | None, settings: ServerSettings) -> None:
-    """Apply the limit of documents to every string of a memory, any of which may be its text, and check its id."""
+    """Apply the limit of documents to every string of a memory, since any may be its text, and check its id."""
     name = f"memories.{position}"
     for path, text in _strings(memory, name):
         if len(text) > settings.max_document_chars:

@@ -109,8 +109,8 @@ class ServerSettings(BaseSettings):
         :param file: TOML, with the settings at the top level or in a table `serve`.
         """
         table = _read_file(file) if file is not None else {}
-        given = {name: value for name, value in (flags or {}).items() if value is not None}
-        overrides = {**EnvSettingsSource(cls)(), **given}
+        set_flags = {name: value for name, value in (flags or {}).items() if value is not None}
+        overrides = {**EnvSettingsSource(cls)(), **set_flags}
         try:
             return cls(**{**table, **overrides})
         except InputError as error:
@@ -168,12 +168,12 @@ class ServerSettings(BaseSettings):
 def redact_url(url: str) -> str:
     """Remove user, password and query from a URL; each may hold a secret, with any of `/ ? @` in it."""
     scheme, separator, rest = url.partition("://")
-    user, at, location = rest.rpartition("@")
+    user, at_sign, location = rest.rpartition("@")
     if not separator:
         return url
     if "?" in user:  # of the password or of the query: ambiguous
         return f"{scheme}{separator}…"
-    return f"{scheme}{separator}{'…' if at else ''}{at}{location.partition('?')[0]}"
+    return f"{scheme}{separator}{'…' if at_sign else ''}{at_sign}{location.partition('?')[0]}"
 
 
 def _read_file(path: Path) -> dict[str, Any]:

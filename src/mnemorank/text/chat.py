@@ -1,8 +1,8 @@
-"""Tell the user's words from the replies in a chat.
+"""Separate the user's words from the replies in a chat.
 
 Questions to a memory are mostly about what the user said. Replies are long and repeat the words of a question, while
 the fact is in something the user mentioned in passing. So BM25 counts the user's words once more, and the model reads
-the user's turns of a long session one by one. If a text has no roles, or names in their place, all words count alike.
+the user's turns of a long session one by one. If a text has no roles, or names in their place, all words count equally.
 """
 
 from __future__ import annotations
@@ -45,6 +45,6 @@ def _turns(text: str) -> list[tuple[Span, bool]]:
     starts = list(_TURN.finditer(text))
     if not any(turn[1].casefold() in _CHAT_ROLES for turn in starts):
         return []
-    borders = [0, *(turn.start() for turn in starts), len(text)]
+    boundaries = [0, *(turn.start() for turn in starts), len(text)]
     is_user = [True, *(turn[1].casefold() not in _REPLY_ROLES for turn in starts)]
-    return list(zip(pairwise(borders), is_user, strict=True))
+    return list(zip(pairwise(boundaries), is_user, strict=True))

@@ -53,7 +53,7 @@ def find_near_duplicates(
     """
     other_pieces = [pieces(text) for text in others]
     texts_by_piece: dict[str, list[int]] = defaultdict(list)
-    # Exact copies are looked up apart: where very many texts share every piece, none of the pieces is rare.
+    # Exact copies are looked up separately: when very many texts share every piece, none of the pieces is rare.
     copies: dict[Pieces, dict[str, int]] = defaultdict(dict)
     for index, own_pieces in enumerate(other_pieces):
         copies[own_pieces].setdefault(groups[index] if groups else "", index)

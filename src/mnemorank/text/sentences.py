@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 # A good place to cut a text: also after abbreviations, but never without white space.
-SENTENCE_BORDER = re.compile(r"[.!?…。！？][\"'”’)\]]*\s+")
+SENTENCE_BOUNDARY = re.compile(r"[.!?…。！？][\"'”’)\]]*\s+")
 _SENTENCE_END = re.compile(
     r"(?:(?<=[.!?…])|(?<=[.!?…][\"'”’)\]]))\s+(?![a-z])"  # not after `e.g.`
     r"|(?<=[。！？])(?![。！？」』”’）])"
 )
-_LINE_OR_SENTENCE_BORDER = re.compile(rf"{SENTENCE_BORDER.pattern}|\n+")
+_LINE_OR_SENTENCE_BOUNDARY = re.compile(rf"{SENTENCE_BOUNDARY.pattern}|\n+")
 # Shorter pieces (`Dr.`, `6.`, `No!`) are joined with the sentence that follows.
 _MIN_LENGTH = 20
 _HEADING = re.compile(r"([^\n]{2,60}?): ")
@@ -25,15 +25,15 @@ def split_sentences(text: str) -> list[str]:
 
 def sentence_starts(text: str) -> list[int]:
     """Return the positions where a sentence or line begins, from 0."""
-    ends = (match.end() for match in _LINE_OR_SENTENCE_BORDER.finditer(text))
+    ends = (match.end() for match in _LINE_OR_SENTENCE_BOUNDARY.finditer(text))
     return [0, *(end for end in ends if end < len(text))]
 
 
 def excerpts(text: str) -> list[str]:
     """Return every two consecutive sentences, under the heading of their line; none if the text has fewer than three.
 
-    A small model that reads a whole paragraph can miss the one sentence that answers; shown that sentence and its
-    neighbor alone, it does not.
+    A small model that reads a whole paragraph can miss the one sentence that answers. It finds the answer when it reads
+    only that sentence and its neighbor.
     """
     sentences = list(_sentences_with_heading(text))
     if len(sentences) < 3:

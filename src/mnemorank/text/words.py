@@ -10,7 +10,7 @@ _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)?")
 # Scripts that put no spaces between words: each character counts as a word.
 _UNSPACED = re.compile("[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
 _VOWEL = re.compile("[aeiouy]")
-# Request texts end up in the cache, so it must stay small: at most about 8 MB, whatever the words.
+# Request texts end up in the cache, so it must stay small: at most about 8 MB for any words.
 _CACHED_WORDS = 16_384
 _MAX_CACHED_LENGTH = 32
 

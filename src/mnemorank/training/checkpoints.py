@@ -141,7 +141,7 @@ def disk_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        # torch and safetensors report failed writes with errors of their own.
+        # torch and safetensors report failed writes with their own error types.
         is_write_error = "PytorchStreamWriter" in str(error) or type(error).__name__ == "SafetensorError"
         if not isinstance(error, OSError) and not is_write_error:
             raise
@@ -192,7 +192,7 @@ def _check_free(output: Path, path: Path) -> None:
 
 
 def _has_progress(folder: Path) -> bool:
-    """Whether there is a checkpoint or a finished stage; otherwise there is nothing to resume."""
+    """Return whether there is a checkpoint or a finished stage; otherwise there is nothing to resume."""
     stages = [path for path in folder.glob("*") if path.is_dir()]
     return any(list_checkpoints(stage) for stage in stages) or any(folder.glob("[0-9]*-*.safetensors"))
 
@@ -201,9 +201,9 @@ def _first_difference(saved: Any, current: Any, path: str = "") -> str | None:
     """The first key in which two recipes differ, apart from how often checkpoints are written."""
     if isinstance(saved, dict) and isinstance(current, dict):
         for key in [*saved, *(key for key in current if key not in saved)]:
-            found = _first_difference(saved.get(key), current.get(key), f"{path}.{key}".lstrip("."))
-            if found and key not in ("save_every", "save_minutes"):
-                return found
+            difference = _first_difference(saved.get(key), current.get(key), f"{path}.{key}".lstrip("."))
+            if difference and key not in ("save_every", "save_minutes"):
+                return difference
         return None
     if isinstance(saved, list) and isinstance(current, list) and len(saved) == len(current):
         parts = (_first_difference(a, b, f"{path}.{i}") for i, (a, b) in enumerate(zip(saved, current, strict=True)))

@@ -106,7 +106,7 @@ def prepare_lists(examples: Sequence[Example], model: Model, *, needs_contrast: 
 
 
 def is_trainable(labels: Sequence[float], *, needs_contrast: bool) -> bool:
-    """Whether a list with these labels gives a training signal."""
+    """Return whether a list with these labels gives a training signal."""
     return len(set(labels)) > 1 if needs_contrast else len(labels) > 0
 
 

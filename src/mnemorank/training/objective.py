@@ -65,7 +65,7 @@ def check_candidates(candidates: Sequence[Candidate], settings: Sequence[LossSet
 
 
 def needs_contrast(settings: Sequence[LossSettings]) -> bool:
-    """Whether all losses compare candidates, so that a list of equal labels has nothing to teach."""
+    """Return whether all losses compare candidates, so that a list of equal labels gives no training signal."""
     return all(losses[entry.name].needs_contrast for entry in settings)
 
 

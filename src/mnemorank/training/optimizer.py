@@ -84,7 +84,7 @@ def layer_count(model: nn.Module) -> int:
 
 
 def is_new_parameter(name: str, new_parameters: tuple[str, ...]) -> bool:
-    """Whether the base lacks a parameter; peft adds a prefix to those of modules that it trains as a whole."""
+    """Return whether the base lacks a parameter. Peft prefixes the names of modules that it trains as a whole."""
     return name.replace("modules_to_save.default.", "").endswith(new_parameters) if new_parameters else False
 
 

@@ -318,7 +318,7 @@ def bundled_recipes() -> dict[str, Path]:
 
 
 def _check_source_names(sources: Sequence[Source], field: str, file: str) -> None:
-    """Examples know their source by name only, so sources of one name must be treated alike."""
+    """Raise if sources of the same name differ: examples refer to their source by name only."""
     first: dict[str, Source] = {}
     for i, source in enumerate(sources):
         other = first.setdefault(source.display_name, source)

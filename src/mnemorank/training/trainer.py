@@ -245,7 +245,7 @@ class StageTrainer(CrossEncoderTrainer):
         return patience is not None and state.without_gain >= patience
 
     def evaluates_after(self, step: int) -> bool:
-        """Whether the dev data is evaluated after this step."""
+        """Return whether the dev data is evaluated after this step."""
         return self._evaluate_dev is not None and (
             step % self._evaluation_interval() == 0 or step >= self.state.max_steps
         )

@@ -149,9 +149,9 @@ def test_long_queries_are_parsed_at_their_end():
     [("yesterday", "2023-03-08", "2023-03-07"), ("in May 2022", "2022-05", "2022-04"), ("in 2019", "2019", "2020")],
 )
 def test_neighboring_periods_count_less(query, right, wrong):
-    near, beside = time_evidence(query, [Memory("x", mentioned_at=right), Memory("y", mentioned_at=wrong)], NOW, 1.0)
+    near, next_to = time_evidence(query, [Memory("x", mentioned_at=right), Memory("y", mentioned_at=wrong)], NOW, 1.0)
     assert near == 1
-    assert 0 < beside < 0.99
+    assert 0 < next_to < 0.99
 
 
 def test_closer_days_count_more():

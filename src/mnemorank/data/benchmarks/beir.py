@@ -37,7 +37,7 @@ def read(folder: Path) -> Iterator[Example]:
     """Yield the queries with judgments, in file order, with the best documents of the first stage as candidates.
 
     Judged documents that the first stage did not find are not added: `missing` has their labels. As in BEIR's own
-    evaluation, a document with the id of the query is no candidate (in ArguAna and Quora it is the query itself).
+    evaluation, a document with the id of the query is not a candidate (in ArguAna and Quora it is the query itself).
     """
     corpus_path, queries_path, qrels_path, *run_path = files(folder)
     qrels, max_grade = _read_qrels(qrels_path)

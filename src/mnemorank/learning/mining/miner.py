@@ -195,22 +195,22 @@ def _unjudged(
     Without them, the only unclicked memories in a held-out example would be those above a click: the order that was
     shown would look bad, and any other order good.
     """
-    silent = sorted(
+    unjudged = sorted(
         (placement.rank, identity, placement.memory_id)
         for identity, placement in shown.items()
         if identity not in judged
     )
-    found = (
-        (identity, find_memory(identity, memory_id, memories, lookup)) for _, identity, memory_id in silent[:count]
+    pairs = (
+        (identity, find_memory(identity, memory_id, memories, lookup)) for _, identity, memory_id in unjudged[:count]
     )
-    return [LabeledMemory(memory, identity, 0.0, kind=UNJUDGED) for identity, memory in found if memory is not None]
+    return [LabeledMemory(memory, identity, 0.0, kind=UNJUDGED) for identity, memory in pairs if memory is not None]
 
 
 def _build_example(draft: _Draft, averages: Mapping[float, float] | None) -> MinedExample:
     tenant, labeled = draft.tenant, draft.labeled
     votes = [vote for entry in labeled for vote in entry.votes]
     event_ids = {*(vote.event.id for vote in votes), draft.latest.id, *draft.text_sources}
-    # Users who merely supplied a text are no source: an export of their data must not contain others' questions.
+    # Users who merely supplied a text are not sources: an export of their data must not contain others' questions.
     actors = {name for vote in votes for name in (vote.actor, vote.event.user) if name}
     sources = {("tenant", tenant)}
     sources |= {("text", entry.text_hash) for entry in labeled}

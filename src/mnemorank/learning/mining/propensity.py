@@ -138,7 +138,7 @@ def _shown_at_several_ranks(impressions: Iterable[Impression]) -> list[Impressio
 def _fit(
     pair: NDArray[np.int64], index: NDArray[np.int64], clicked: Floats, expected: Floats, iterations: int
 ) -> Floats:
-    """Expectation maximization of the examination probability by rank, shrunk towards `expected`."""
+    """Expectation maximization of the examination probability by rank, shrunk toward `expected`."""
     pair_count, rank_count = int(pair.max()) + 1, len(expected)
     per_pair, per_rank = np.bincount(pair, minlength=pair_count), np.bincount(index, minlength=rank_count)
     click_rate = clicked.mean()

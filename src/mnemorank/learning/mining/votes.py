@@ -140,7 +140,7 @@ def select_votes(votes: VotesByQuery, settings: MiningSettings, dropped: Counter
 
     :param dropped: counts what is left out, by reason.
     """
-    single = {key: _merge_repeated(given) for key, given in votes.items() if given}
+    single = {key: _merge_repeated(cast) for key, cast in votes.items() if cast}
     return _apply_limits(_drop_contradicted_actors(single, dropped), settings, dropped)
 
 
@@ -161,8 +161,8 @@ def _merge_repeated(votes: Sequence[Vote]) -> list[Vote]:
 def _drop_contradicted_actors(votes: VotesByQuery, dropped: Counter[str]) -> VotesByQuery:
     """Leave out actors who mostly disagree with at least two others about the same memories."""
     agreements: dict[tuple[str, str], list[bool]] = defaultdict(list)
-    for (tenant, _), given in votes.items():
-        for group in group_by_memory(given).values():
+    for (tenant, _), cast in votes.items():
+        for group in group_by_memory(cast).values():
             total = sum(vote.value for vote in group)
             for vote in group:
                 others = total - vote.value
@@ -175,16 +175,16 @@ def _drop_contradicted_actors(votes: VotesByQuery, dropped: Counter[str]) -> Vot
     }
     dropped["actors contradicted by others"] += len(distrusted)
     return {
-        (tenant, key): [vote for vote in given if (tenant, vote.actor) not in distrusted]
-        for (tenant, key), given in votes.items()
+        (tenant, key): [vote for vote in cast if (tenant, vote.actor) not in distrusted]
+        for (tenant, key), cast in votes.items()
     }
 
 
 def _apply_limits(votes: VotesByQuery, settings: MiningSettings, dropped: Counter[str]) -> VotesByQuery:
     """Limit the queries per actor. A hash selects them, so that neither early nor late votes are favored."""
     queries: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
-    for (tenant, key), given in votes.items():
-        for vote in given:
+    for (tenant, key), cast in votes.items():
+        for vote in cast:
             queries[tenant][vote.actor].add(key)
     limits = {tenant: _query_limit(by_actor, settings) for tenant, by_actor in queries.items()}
     allowed = {
@@ -193,9 +193,9 @@ def _apply_limits(votes: VotesByQuery, settings: MiningSettings, dropped: Counte
         for actor, keys in by_actor.items()
     }
     kept = {}
-    for (tenant, key), given in votes.items():
-        kept[tenant, key] = [vote for vote in given if key in allowed[tenant, vote.actor]]
-        dropped["votes beyond an actor's limit"] += len(given) - len(kept[tenant, key])
+    for (tenant, key), cast in votes.items():
+        kept[tenant, key] = [vote for vote in cast if key in allowed[tenant, vote.actor]]
+        dropped["votes beyond an actor's limit"] += len(cast) - len(kept[tenant, key])
     return kept
 
 

@@ -45,7 +45,7 @@ class Database:
     def __init__(self, url: str | Path, *, event_timeout: float = EVENT_TIMEOUT) -> None:
         self.engine = _create_engine(url, _LOCK_TIMEOUT, _STATEMENT_TIMEOUT)
         self.is_sqlite = self.engine.dialect.name == "sqlite"
-        # Events have connections of their own: they wait for no other user of the pool, and time out sooner.
+        # Events have separate connections: they do not wait for other users of the pool, and time out sooner.
         event_engine = _create_engine(url, event_timeout, event_timeout)
         self._event_engine = event_engine.execution_options(mnemorank_write=True)
         self._write_engine = self.engine.execution_options(mnemorank_write=True)
@@ -157,12 +157,12 @@ def public_address(url: str | Path) -> str:
 
 @dataclass(frozen=True, slots=True)
 class StoreAddress:
-    """A note in a loop's folder of which store holds its events, if it is not the one that the settings name.
+    """A file in a loop's folder with the address of its store, if that is not the one in the settings.
 
-    Without it, a command without `--store` would take an empty store for the loop's.
+    Without it, a command that lacks `--store` would silently use an empty store.
 
-    :param path: the file of the note.
-    :param configured: the store that the settings name.
+    :param path: the file.
+    :param configured: the store in the settings.
     """
 
     path: Path

@@ -140,14 +140,14 @@ def export_user(store: EventStore, user: str, tenant: str) -> Iterator[dict[str,
     """Iterate over everything stored about a user: events, signals on other users' events, and mined examples."""
     user, tenant = clean_text(user), clean_text(tenant)
     for event, signals in store.events(tenant=tenant, test=None):
-        given = [asdict(signal) for signal in signals if signal.actor == user]
+        own_signals = [asdict(signal) for signal in signals if signal.actor == user]
         if event.user == user:
             shown = [
                 {**asdict(entry), "memory": entry.memory.to_dict() if entry.memory else None} for entry in event.shown
             ]
             yield {"record": "event", **asdict(event), "shown": shown, "signals": [asdict(s) for s in signals]}
-        elif given:
-            yield {"record": "signals", "event_id": event.id, "signals": given}
+        elif own_signals:
+            yield {"record": "signals", "event_id": event.id, "signals": own_signals}
     table, sources = schema.examples, schema.example_sources
     example_ids = select(sources.c.example_id).where(
         sources.c.kind == "actor", sources.c.source == scoped_name(tenant, user)
@@ -249,7 +249,7 @@ def _trained_examples(
 
 
 def _has_source(table: Table, sources: _Sources, selected: Mapping[str, Select[Any]]) -> ColumnElement[bool]:
-    """:param selected: kind → query for names, of which there may be more than a statement can list."""
+    """:param selected: kind → query for names; there may be too many names to list them in a statement."""
     conditions = [and_(table.c.kind == kind, table.c.source == source) for kind, source in sources]
     conditions += [and_(table.c.kind == kind, table.c.source.in_(names)) for kind, names in selected.items()]
     return or_(false(), *conditions)

@@ -28,7 +28,7 @@ _MAX_EXCERPTS = 16
 
 
 class Rescoring:
-    """Moves the log-odds of the best long memories towards those of their best excerpt."""
+    """Moves the log-odds of the best long memories toward those of their best excerpt."""
 
     name = "rescoring"
 

@@ -52,13 +52,8 @@ class Address:
         return None
 
 
-def is_remote(name: object) -> bool:
-    """Return whether the name of a model is a remote address."""
-    return isinstance(name, str) and ":" in name and name.partition(":")[0] in dialects
-
-
 def remote_manifest(name: str) -> Manifest:
-    """Return the manifest of a remote model without one of its own: plain text, no calibration."""
+    """Return the default manifest of a remote model: plain text, no calibration."""
     address = Address.parse(name)
     return Manifest(
         name=name,

@@ -75,7 +75,7 @@ class HttpClient:
             try:
                 return self._exchange(idle, content, headers, deadline)
             except _StaleConnectionError:
-                pass  # the server closed an idle connection, which is no failure
+                pass  # the server closed an idle connection, which is not a failure
         return self._exchange(self._new_connection(), content, headers, deadline)
 
     def close(self) -> None:

@@ -84,7 +84,7 @@ class TorchScorer(BasePairScorer):
             batches = pack_in_order(lengths, max(self.token_budget // 4, 1))
         try:
             for batch in batches:
-                # Waiting for the batch of another request counts towards the deadline.
+                # Waiting for the batch of another request counts toward the deadline.
                 timeout = -1 if deadline is None else deadline.remaining()
                 if timeout == 0 or not self._lock.acquire(timeout=timeout):
                     break

@@ -1,4 +1,4 @@
-"""LiteLLM's proxy: POST /rerank in Cohere's form, whichever provider is behind it."""
+"""LiteLLM's proxy: POST /rerank in Cohere's format, for any provider behind it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def read(response: Any) -> list[tuple[int, float]]:
 dialects.add(
     Dialect(
         "litellm",
-        "LiteLLM's proxy and other gateways with Cohere's form",
+        "LiteLLM's proxy and other gateways with Cohere's format",
         "/rerank",
         write,
         read,
