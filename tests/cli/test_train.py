@@ -38,7 +38,7 @@ def recipe(tmp_path, tiny_bert, train_lists, dev_lists):  # noqa: F811
     return path
 
 
-def test_an_error_on_a_terminal_is_a_line_of_its_own(recipe, tmp_path, capsys, monkeypatch):
+def test_an_error_on_a_terminal_is_on_a_separate_line(recipe, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     assert main(["train", str(recipe), "--output", str(tmp_path / "out"), "--set", "model.base=/nowhere"]) == 2
     first, *_, last = capsys.readouterr().err.splitlines()

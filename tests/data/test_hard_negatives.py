@@ -87,7 +87,7 @@ def test_hard_negatives_come_from_the_rank_window_below_the_margin():
     assert texts(first=1, last=3, margin=1.0) == {"text 2", "text 3"}
 
 
-def test_near_duplicates_of_relevant_memories_are_no_negatives():
+def test_near_duplicates_of_relevant_memories_are_not_negatives():
     right = "ruby moved to the harbor office of ellery and sons in february of the year 2024"
     copies = [Memory(right + " already"), Memory(right.replace("ruby", "Ruby,")), Memory("ruby likes the harbor")]
     example = Example("1", "where is ruby", (Candidate(Memory(right), 1.0),))
@@ -95,7 +95,7 @@ def test_near_duplicates_of_relevant_memories_are_no_negatives():
     assert added(mined) == ["ruby likes the harbor"]
 
 
-def test_memories_relevant_in_another_example_of_the_query_are_no_negatives():
+def test_memories_relevant_in_another_example_of_the_query_are_not_negatives():
     """Triplets repeat a query, in another spelling, with another answer."""
     near = Memory("ann keeps cats away from the garden with a hose")
     examples = [

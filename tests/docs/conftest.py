@@ -9,7 +9,7 @@ import pytest
 
 @pytest.fixture
 def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty current folder, with caches of its own and a terminal of fixed width."""
+    """An empty current folder, with separate caches and a terminal of fixed width."""
     folder = tmp_path / "workspace"
     folder.mkdir()
     monkeypatch.chdir(folder)

@@ -82,7 +82,7 @@ def test_a_random_candidate_does_not_win_by_being_different(sqlite_store):
 
 
 def test_both_models_are_compared_by_their_own_scores(sqlite_store):
-    """The pipeline shows a memory first that the served model scores low; a candidate with equal scores is no worse."""
+    """The pipeline shows a memory first that the model scores low; a candidate with equal scores is not worse."""
     scores = (-1.0, 2.0, 0.5)
     for number in range(12):
         event = make_event(f"question {number}", tuple("abc"))

@@ -56,7 +56,7 @@ def test_actors_and_memories_are_separate():
     assert verdicts == [(1, "ann", 1), (3, "ann", 1), (3, "bob", -1)]
 
 
-def test_signals_on_the_whole_answer_and_late_signals_are_no_verdict_on_a_memory():
+def test_signals_on_the_whole_answer_and_late_signals_are_not_verdicts_on_a_memory():
     on_answer = make_signals(("thumbs_up", 1), ("stars", 1, 5.0), rank=None)
     late = [Signal("e", "click", 1, time=5.0, late=True)]
     assert merge_signals(on_answer + late) == []

@@ -97,7 +97,7 @@ def test_csv_with_a_quoted_header_is_not_taken_for_json_lines(tmp_path, monkeypa
     assert (memory.text, memory.occurred_start) == ("a", Moment(2024))
 
 
-def test_standard_input_is_utf_8_whatever_the_terminal_is(monkeypatch):
+def test_standard_input_is_utf_8_on_any_terminal(monkeypatch):
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO('{"text": "Zoë"}'.encode()), encoding="cp1252"))
     assert load_memories("-")[0].text == "Zoë"
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b'{"text": "Zo\xeb"}'), encoding="cp1252"))

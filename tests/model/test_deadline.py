@@ -88,7 +88,7 @@ def test_a_long_text_is_tokenized_once(mini):
     assert {log.texts[text] for text in log.long_texts} == {1}
 
 
-def test_very_long_texts_are_given_up_at_the_deadline(mini):
+def test_very_long_texts_are_abandoned_at_the_deadline(mini):
     memories = [Memory("the cat sat on the mat. " * 200_000)] * 3
     started = time.monotonic()
     scored = mini.score(QUERY, memories, deadline=Deadline(0.05))

@@ -34,7 +34,7 @@ def test_a_working_model_passes(tiny_onnx):
 
 @pytest.fixture(scope="module")
 def flat(tmp_path_factory):
-    """A model with an untrained head, whose scores are all alike."""
+    """A model with an untrained head, whose scores are all equal."""
     folder = tiny_models.bert(tmp_path_factory.mktemp("flat") / "flat")
     network = BertForSequenceClassification.from_pretrained(folder)
     with torch.no_grad():

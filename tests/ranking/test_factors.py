@@ -93,7 +93,7 @@ def test_a_missing_score_adds_no_evidence():
     assert worth[1] < 0 < worth[2]
 
 
-def test_a_small_pool_says_less():
+def test_a_small_pool_counts_less():
     np.testing.assert_allclose(evidence(np.array([1.0, 3.0]), 0.5), [-0.1, 0.1])
     full = np.array([1.0] * 10 + [3.0] * 10)
     np.testing.assert_allclose(evidence(full, 0.5), [-0.5] * 10 + [0.5] * 10)

@@ -4,7 +4,7 @@ import pytest
 
 from mnemorank import Memory, Moment
 from mnemorank.ranking import supersession
-from mnemorank.ranking.supersession import Supersession, asks_for_the_past, demote, dropped, not_begun
+from mnemorank.ranking.supersession import Supersession, asks_about_the_past, demote, dropped, not_begun
 from tests.ranking import supersession_pairs as pairs
 
 find_superseded = partial(supersession.find_superseded, similar=True)
@@ -168,7 +168,7 @@ def test_demotion_keeps_every_item_once():
 
 @pytest.mark.parametrize("query", ["Where did Ruby work before?", "what was our database in 2019", "her former job"])
 def test_questions_about_the_past(query):
-    assert asks_for_the_past(query)
+    assert asks_about_the_past(query)
 
 
 @pytest.mark.parametrize(
@@ -182,7 +182,7 @@ def test_questions_about_the_past(query):
     ],
 )
 def test_questions_about_the_present(query):
-    assert not asks_for_the_past(query)
+    assert not asks_about_the_past(query)
 
 
 def test_large_pools_are_not_quadratic():
@@ -320,7 +320,7 @@ def test_new_values_of_the_same_thing_supersede(older, newer):
     ],
 )
 def test_the_question_of_a_chat_turn_decides(turn, past):
-    assert asks_for_the_past(turn) is past
+    assert asks_about_the_past(turn) is past
 
 
 @pytest.mark.parametrize(

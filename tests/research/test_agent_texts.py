@@ -64,7 +64,7 @@ def test_each_memory_of_a_decoy_scene_is_relevant_equally_often():
 
 
 @pytest.mark.slow
-def test_conversations_and_threads_are_complete_and_held_out_ones_are_apart():
+def test_conversations_and_threads_are_complete_and_held_out_ones_are_separate():
     lists = agent_texts.make_conversation_lists(random.Random(1)) | agent_texts.make_thread_lists(random.Random(1))
     for name, part in lists.items():
         assert len(part) > 50

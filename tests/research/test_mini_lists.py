@@ -88,7 +88,7 @@ def test_a_narrowed_list_keeps_its_positives_and_the_most_similar_negatives(tmp_
     assert {f"the cat number {n}" for n in range(3)} <= {each["text"] for each in made.negatives}
 
 
-def test_paragraphs_of_dev_questions_are_excluded_whatever_their_spacing(write_questions, monkeypatch, tmp_path):
+def test_paragraphs_of_dev_questions_are_excluded_with_any_spacing(write_questions, monkeypatch, tmp_path):
     write_questions()
 
     def row(name, *context):

@@ -92,8 +92,8 @@ def test_an_unknown_caller_who_is_sending_a_body_can_read_the_error(guarded):
         assert b"an API key is required" in answer
 
 
-def test_an_unknown_caller_is_not_told_to_continue(guarded):
-    """curl expects 100-continue before a large body; if told to continue, it would be reset while sending."""
+def test_an_unknown_caller_gets_no_100_continue(guarded):
+    """curl waits for 100-continue before it sends a large body; otherwise it would be reset while sending."""
     head = b"POST /rerank HTTP/1.1\r\nHost: 127.0.0.1\r\ncontent-type: application/json\r\nexpect: 100-continue\r\n"
     with socket.create_connection(("127.0.0.1", guarded.port), timeout=5) as stranger:
         stranger.sendall(head + b"content-length: 9000\r\n\r\n")

@@ -102,7 +102,7 @@ def test_a_large_request_does_not_starve_a_small_one(gated, batcher):
     assert len(scored) - scored[::-1].index("small") < 30, "the small request was done long before the large one"
 
 
-def test_a_full_queue_refuses_and_tells_when_to_retry(gated, batcher):
+def test_a_full_queue_refuses_and_says_when_to_retry(gated, batcher):
     with ThreadPoolExecutor(2) as pool:
         first = pool.submit(batcher.score, "cat", gated.prepare(["the cat"] * 90))
         wait_for(lambda: batcher.waiting_pairs > 0)

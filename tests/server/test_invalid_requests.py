@@ -154,7 +154,7 @@ def expect_continue(running, *parts: bytes) -> bytes:
         return b"".join(iter(lambda: one.recv(65536), b""))
 
 
-def test_a_client_is_not_told_to_continue_with_an_oversized_body(small):
+def test_an_oversized_body_gets_no_100_continue(small):
     answer = expect_continue(small, b"content-length: 40000000\r\n\r\n")
     assert answer.startswith(b"HTTP/1.1 413 ")
     assert b"max_body_bytes = 2000" in answer

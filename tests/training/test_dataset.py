@@ -97,7 +97,7 @@ def test_a_label_in_between_does_not_hide_conflicting_labels(reader):
     assert caught.value.code == "label_conflict"
 
 
-def test_the_same_text_with_other_dates_is_no_conflict(reader):
+def test_the_same_text_with_other_dates_is_not_a_conflict(reader):
     then = {"text": "ruby works at zenith", "occurred_start": "2020", "occurred_end": "2021"}
     now = {"text": "ruby works at zenith", "occurred_start": "2022"}
     assert prepare_lists([example((then, 0.0), (now, 1.0))], reader, needs_contrast=True).lists

@@ -91,7 +91,7 @@ def frozen(model, **settings):
     return {name for name, parameter in model.named_parameters() if not parameter.requires_grad}
 
 
-def test_embeddings_are_frozen_whatever_their_name():
+def test_embeddings_are_frozen_under_any_name():
     shape = {"vocab_size": 30, "hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2}
     modern = ModernBertConfig(**shape, intermediate_size=8, pad_token_id=0, local_attention=8)
     names = frozen(ModernBertForSequenceClassification(modern), freeze_embeddings=True)

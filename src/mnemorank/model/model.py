@@ -45,7 +45,7 @@ class Scored:
         return sum(read) / len(read) if read else 0.0
 
     def passage(self, position: int, memory: Memory) -> str:
-        """Return what was read of the memory at this position: its best window, or all of it."""
+        """Return the part of the memory at this position that was read: its best window, or the whole text."""
         return self.matched[position] or memory.text
 
 
@@ -174,7 +174,7 @@ def score_with_truncation(
     instruction: str | None = None,
     deadline: Deadline | None = None,
 ) -> tuple[Scored, str]:
-    """Score memories for a query of any length; of one that is too long for the model, only the end is read.
+    """Score memories for a query of any length. If it is too long for the model, only its end is read.
 
     :returns: the scores, and the query as the model read it.
     """

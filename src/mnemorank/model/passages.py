@@ -41,7 +41,7 @@ class MemoryPassage:
 
 @dataclass(frozen=True, slots=True)
 class PassageReader:
-    """Chooses what to read of memories for one query. The choice for a memory does not depend on the others.
+    """Chooses the parts of memories to read for one query. The choice for a memory does not depend on the others.
 
     :param limit: how many tokens a passage may have.
     :param query_length: in tokens.
@@ -184,7 +184,7 @@ class PassageReader:
         ]
 
     def _fit(self, passage: MemoryPassage, written: Formatted) -> list[MemoryPassage]:
-        """Return the passage, or its two halves: cut out of its text, a window can have more tokens than inside."""
+        """Return the passage, or its two halves: a window cut out of its text can have more tokens than inside it."""
         window = passage.window or ""
         if passage.passage.length <= self.limit or len(window) < 2:
             return [passage]

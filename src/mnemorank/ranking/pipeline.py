@@ -29,7 +29,7 @@ from mnemorank.ranking.stages import STAGES
 from mnemorank.ranking.stages.rescoring import Rescoring
 from mnemorank.ranking.supersession import (
     Supersession,
-    asks_for_the_past,
+    asks_about_the_past,
     demote,
     dropped,
     find_superseded,
@@ -48,8 +48,8 @@ _STEP = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
-class Judgment:
-    """What the pipeline knows about each memory before selection.
+class PoolScores:
+    """The scores of each memory before selection.
 
     :param relevance: calibrated probability by the model alone.
     :param evidence: probability by the model, passage re-scoring and the first stage, without the other stages.
@@ -100,23 +100,23 @@ class Pipeline:
             order = self._unscored_order(top_k)
             results = self._results(order, None, None, Supersession(), explain)
             return Ranking(results, degraded=degraded, warnings=_unique(warnings), records=records)
-        judgment = self._judge(scored, is_complete=degraded is None)
-        order = self._order(judgment)
+        scores = self._score_pool(scored, is_complete=degraded is None)
+        order = self._order(scores)
         superseded = self._superseded(order)
-        order = self._diversified(order, judgment.score, superseded, top_k)
-        order = self._with_supersession(order, superseded, judgment.evidence)
-        best = _best(judgment.relevance[i] for i in order if i not in superseded.future)
-        order = self._short_list(order, judgment, top_k)
+        order = self._diversified(order, scores.score, superseded, top_k)
+        order = self._with_supersession(order, superseded, scores.evidence)
+        best = _best(scores.relevance[i] for i in order if i not in superseded.future)
+        order = self._short_list(order, scores, top_k)
         return Ranking(
-            self._results(order, scored, judgment, superseded, explain),
+            self._results(order, scored, scores, superseded, explain),
             abstained=degraded is None and self._abstains(best, scored.manifest),
             degraded=degraded,
-            scored_by=scored.manifest.name if np.isfinite(judgment.relevance).any() else None,
+            scored_by=scored.manifest.name if np.isfinite(scores.relevance).any() else None,
             warnings=_unique(warnings),
             records=records,
         )
 
-    def _judge(self, scored: Scored, *, is_complete: bool) -> Judgment:
+    def _score_pool(self, scored: Scored, *, is_complete: bool) -> PoolScores:
         by_model = model_odds(scored.raw, scored.manifest)
         first_stage = self.first_stage.evidence(self.query, scored, self.options)
         context = RankingContext(
@@ -137,7 +137,7 @@ class Pipeline:
         multipliers = factors(self.pool, self.options, self.times.now, self.times.time_range)
         factor = np.prod(list(multipliers.values()), axis=0)
         total = log_odds + sum(adjustments.values())
-        return Judgment(
+        return PoolScores(
             relevance=sigmoid(by_model),
             evidence=sigmoid(log_odds),
             score=sigmoid(total) * factor,
@@ -161,13 +161,13 @@ class Pipeline:
             self.warn(f"token_budget: ignored, the tokens could not be counted: {error}")
             return order
 
-    def _order(self, judgment: Judgment) -> list[int]:
+    def _order(self, scores: PoolScores) -> list[int]:
         """Return scored memories by score, then unscored ones in first-stage order, then empty texts."""
-        has_score = np.isfinite(judgment.score)
-        by_score = sorted((i for i in self.first_stage.order if has_score[i]), key=lambda i: -judgment.log_score[i])
+        has_score = np.isfinite(scores.score)
+        by_score = sorted((i for i in self.first_stage.order if has_score[i]), key=lambda i: -scores.log_score[i])
         margin = self.options.tie_margin
-        scores = judgment.score if margin else judgment.log_score
-        by_score = newer_first_among_ties(by_score, scores, self.pool, margin)
+        compared = scores.score if margin else scores.log_score
+        by_score = newer_first_among_ties(by_score, compared, self.pool, margin)
         unscored = [i for i in self.first_stage.order if not has_score[i]]
         return by_score + sorted(unscored, key=lambda i: not self.pool[i].text.strip())
 
@@ -183,7 +183,7 @@ class Pipeline:
     @property
     def _keeps_outdated(self) -> bool:
         """Whether the query is about the past, so that an outdated memory may be the right answer."""
-        return self.options.detect_past_questions and self.times.as_of is None and asks_for_the_past(self.query)
+        return self.options.detect_past_questions and self.times.as_of is None and asks_about_the_past(self.query)
 
     def _dropped(self, superseded: Supersession) -> set[int]:
         return dropped(superseded) if self.options.supersession == "drop" and not self._keeps_outdated else set()
@@ -212,13 +212,13 @@ class Pipeline:
         kept = [i for i in order if i not in left_out]
         return demote(kept, superseded, [float(chance) if math.isfinite(chance) else 0.0 for chance in evidence])
 
-    def _short_list(self, order: list[int], judgment: Judgment, top_k: int | None) -> list[int]:
+    def _short_list(self, order: list[int], scores: PoolScores, top_k: int | None) -> list[int]:
         """Apply the floor, `top_k` and the token budget; unscored memories come last."""
         floor = self.options.floor
-        if floor is not None and np.isfinite(judgment.relevance).any():
-            order = [i for i in order if judgment.relevance[i] >= floor]
+        if floor is not None and np.isfinite(scores.relevance).any():
+            order = [i for i in order if scores.relevance[i] >= floor]
         order = self._within_budget(order[:top_k])
-        return sorted(order, key=lambda i: not np.isfinite(judgment.score[i]))
+        return sorted(order, key=lambda i: not np.isfinite(scores.score[i]))
 
     def _within_budget(self, order: list[int]) -> list[int]:
         budget = self.options.token_budget
@@ -244,7 +244,7 @@ class Pipeline:
         self,
         order: Sequence[int],
         scored: Scored | None,
-        judgment: Judgment | None,
+        scores: PoolScores | None,
         superseded: Supersession,
         explain: bool,
     ) -> tuple[Result, ...]:
@@ -265,14 +265,14 @@ class Pipeline:
                 stale_because=superseded.because.get(i),
                 passage=scored.matched[i] if scored is not None else None,
             )
-            if scored is not None and judgment is not None and np.isfinite(scored.raw[i]):
-                previous = _below(float(judgment.score[i]), previous)
+            if scored is not None and scores is not None and np.isfinite(scored.raw[i]):
+                previous = _below(float(scores.score[i]), previous)
                 result = replace(
                     result,
-                    relevance=float(judgment.relevance[i]),
+                    relevance=float(scores.relevance[i]),
                     score=previous,
                     raw_score=float(scored.raw[i]),
-                    factors={name: float(part[i]) for name, part in judgment.parts.items()} if explain else {},
+                    factors={name: float(part[i]) for name, part in scores.parts.items()} if explain else {},
                 )
             results.append(result)
         return tuple(results)

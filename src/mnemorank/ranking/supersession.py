@@ -53,7 +53,7 @@ class Supersession:
     successors: dict[int, tuple[int, ...]] = field(default_factory=dict)
 
 
-def asks_for_the_past(query: str) -> bool:
+def asks_about_the_past(query: str) -> bool:
     """Return whether the query is about the past, so that an outdated memory may be the right answer.
 
     In a chat message only the last question counts, because nearly every message has a "was" somewhere.

@@ -167,6 +167,6 @@ def _check_scopes(scopes: object, field: str, location: str | None = None) -> No
 
 
 def _check_tenant(tenant: object, field: str, location: str | None = None) -> None:
-    """Refuse an empty tenant: it looks like a restriction and would be none."""
+    """Refuse an empty tenant, which looks like a restriction but would not be one."""
     if tenant is not None and not (isinstance(tenant, str) and tenant.strip()):
         raise InputError(f"expected a non-empty string, got {tenant!r:.60}", field=field, location=location)

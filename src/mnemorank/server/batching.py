@@ -182,7 +182,7 @@ class Job:
         self._lock = threading.Lock()
 
     def settle(self, positions: Sequence[int], scores: Sequence[float] | Scores) -> None:
-        """Store scores; NaN for pairs that were given up."""
+        """Store scores; NaN for pairs that were abandoned."""
         with self._lock:
             self.scores[list(positions)] = scores
             self._remaining -= len(positions)
@@ -194,7 +194,7 @@ class Job:
         self.done.set()
 
     def stop(self) -> None:
-        """Give up: nobody is waiting for the scores anymore."""
+        """Abandon the job: nobody is waiting for its scores anymore."""
         self.done.set()
 
     @property

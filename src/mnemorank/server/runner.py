@@ -1,8 +1,8 @@
 """Run the application with uvicorn.
 
 The server limits what an application can limit: bodies by size and time, requests by number and time, connections by
-number. Clients that send headers slowly or do not read their responses are the business of a reverse proxy, which
-every server on a public address should have in front of it:
+number. Clients that send headers slowly or do not read their responses are left to a reverse proxy, which every server
+on a public address should have in front of it:
 
 - Put nginx, Caddy or a load balancer in front, and bind mnemorank to loopback or a private network.
 - Limit slow clients there: in nginx `client_header_timeout`, `client_body_timeout` and `send_timeout`, with request

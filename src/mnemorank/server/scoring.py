@@ -168,7 +168,7 @@ def _deadline_error() -> DeadlineError:
 
 
 def _in_threads(score: Callable[[str], DocumentScores], queries: Sequence[str]) -> list[DocumentScores]:
-    """Score the queries in parallel; if one fails, give up the others."""
+    """Score the queries in parallel; if one fails, cancel the others."""
     if len(queries) == 1:
         return [score(queries[0])]
     with ThreadPoolExecutor(min(len(queries), _MAX_THREADS)) as pool:

@@ -5,7 +5,7 @@ import pytest
 
 from mnemorank import InputError, Model, Options, Reranker
 from mnemorank.artifact.manifest import PipelineWeights
-from mnemorank.ranking.stages.entity_links import linked, subject_of
+from mnemorank.ranking.stages.entity_links import link_evidence, subject_of
 
 QUERY = "Where was the director of Kiss and Tell born?"
 FILM = "Kiss and Tell is a film of 1945, directed by Orlo Vantage after a play."
@@ -15,25 +15,25 @@ ODDS = np.array([2.0, -1.0, -0.9])
 
 
 def test_a_memory_named_by_the_best_is_linked():
-    film, director, other = linked(QUERY, [FILM, DIRECTOR, OTHER], [FILM, DIRECTOR, OTHER], ODDS, 2.0)
+    film, director, other = link_evidence(QUERY, [FILM, DIRECTOR, OTHER], [FILM, DIRECTOR, OTHER], ODDS, 2.0)
     assert director > 0.05 > film
     assert other == 0
 
 
 def test_weak_candidates_do_not_link():
-    strong = linked(QUERY, [FILM, DIRECTOR], [FILM, DIRECTOR], np.array([2.0, -1.0]), 1.0)[1]
-    weak = linked(QUERY, [FILM, DIRECTOR, OTHER], [FILM, DIRECTOR, OTHER], np.array([-4.0, -1.0, 2.0]), 1.0)[1]
+    strong = link_evidence(QUERY, [FILM, DIRECTOR], [FILM, DIRECTOR], np.array([2.0, -1.0]), 1.0)[1]
+    weak = link_evidence(QUERY, [FILM, DIRECTOR, OTHER], [FILM, DIRECTOR, OTHER], np.array([-4.0, -1.0, 2.0]), 1.0)[1]
     assert weak < strong / 100
 
 
 def test_entities_of_the_query_are_not_second_hops():
     asked = f"{QUERY} Orlo Vantage, the third son of a clockmaker who grew up in Leeds?"
-    assert linked(asked, [FILM, DIRECTOR], [FILM, DIRECTOR], np.array([2.0, -1.0]), 1.0)[1] == 0
+    assert link_evidence(asked, [FILM, DIRECTOR], [FILM, DIRECTOR], np.array([2.0, -1.0]), 1.0)[1] == 0
 
 
 def test_links_are_found_in_the_matched_passage():
     part = "Kiss and Tell is a film of 1945."
-    assert linked(QUERY, [FILM, DIRECTOR], [part, DIRECTOR], np.array([2.0, -1.0]), 1.0)[1] == 0
+    assert link_evidence(QUERY, [FILM, DIRECTOR], [part, DIRECTOR], np.array([2.0, -1.0]), 1.0)[1] == 0
 
 
 def test_headings_are_subjects():
@@ -41,8 +41,8 @@ def test_headings_are_subjects():
     first_words, certainty = subject_of(DIRECTOR)
     assert first_words[:2] == ["orlo", "vantag"]
     assert certainty < 1
-    titled = linked(QUERY, [FILM, f"Orlo Vantage: {DIRECTOR}"], [FILM, DIRECTOR], np.array([2.0, -1.0]), 1.0)
-    assert titled[1] > linked(QUERY, [FILM, DIRECTOR], [FILM, DIRECTOR], np.array([2.0, -1.0]), 1.0)[1]
+    titled = link_evidence(QUERY, [FILM, f"Orlo Vantage: {DIRECTOR}"], [FILM, DIRECTOR], np.array([2.0, -1.0]), 1.0)
+    assert titled[1] > link_evidence(QUERY, [FILM, DIRECTOR], [FILM, DIRECTOR], np.array([2.0, -1.0]), 1.0)[1]
 
 
 def test_a_heading_named_in_the_query_is_a_first_hop():
@@ -51,7 +51,7 @@ def test_a_heading_named_in_the_query_is_a_first_hop():
         "Marta Quill: She keeps a bakery in Porto.",
         "Kiss and Tell ran for a year.",
     ]
-    links = linked(QUERY, headed, headed, np.zeros(3), 2.0)
+    links = link_evidence(QUERY, headed, headed, np.zeros(3), 2.0)
     assert links[0] > 0.3
     assert links[1] == 0
     assert links[2] < links[0] / 5
@@ -60,18 +60,20 @@ def test_a_heading_named_in_the_query_is_a_first_hop():
 def test_first_hops_link_further():
     texts = [f"Kiss and Tell: {FILM}", f"Orlo Vantage: {DIRECTOR}", "Porto: Marta Quill lives there."]
     odds = np.array([-1.0, -1.0, 1.0])
-    assert linked(QUERY, texts, texts, odds, 9.0)[1] > 20 * linked(QUERY, texts, texts, odds, 1.0)[1] > 0
+    assert link_evidence(QUERY, texts, texts, odds, 9.0)[1] > 20 * link_evidence(QUERY, texts, texts, odds, 1.0)[1] > 0
 
 
 def test_one_word_headings_count_less():
     texts = ["Update: Ana moved.", "Porto Travel: Ana flew."]
-    one, two = (linked(query, texts, texts, np.zeros(2), 1.0).max() for query in ("Any update?", "Porto travel?"))
+    one, two = (
+        link_evidence(query, texts, texts, np.zeros(2), 1.0).max() for query in ("Any update?", "Porto travel?")
+    )
     assert 0 < one < two * 0.6
 
 
 def test_shared_headings_are_not_first_hops():
     turns = [f"Marta: I saw film number {n}." for n in range(30)]
-    links = linked("Which films did Marta see?", turns, turns, np.zeros(30), 1.0)
+    links = link_evidence("Which films did Marta see?", turns, turns, np.zeros(30), 1.0)
     assert links.max() < 0.01
 
 
@@ -79,19 +81,19 @@ def test_speaker_roles_are_not_subjects():
     assert subject_of(f"user: {DIRECTOR}") == subject_of(f"Assistant:\n{DIRECTOR}") == subject_of(DIRECTOR)
     assert subject_of("user: Orlo Vantage: he grew up in Leeds.") == (["orlo", "vantag"], 1.0)
     turns = ["user: I moved to Bern", "The user has moved to Bern", "a cat"]
-    spoken, noted, _ = linked("where does the user live", turns, turns, np.array([1.0, 1.0, -2.0]), 4.0)
+    spoken, noted, _ = link_evidence("where does the user live", turns, turns, np.array([1.0, 1.0, -2.0]), 4.0)
     assert spoken == pytest.approx(noted, abs=0.5)
 
 
 def test_entities_shared_by_all_do_not_link():
     crowd = [FILM] + [f"Orlo Vantage and the number {n} of his cats." for n in range(8)]
     odds = np.array([2.0] + [-1.0] * 8)
-    assert linked(QUERY, crowd, crowd, odds, 1.0)[1:].max() < 0.1
+    assert link_evidence(QUERY, crowd, crowd, odds, 1.0)[1:].max() < 0.1
 
 
 @pytest.mark.parametrize("texts", [[], [FILM], ["", ""], [FILM, FILM]])
 def test_small_empty_and_equal_pools(texts):
-    links = linked(QUERY, texts, texts, np.zeros(len(texts)), 1.0)
+    links = link_evidence(QUERY, texts, texts, np.zeros(len(texts)), 1.0)
     assert len(links) == len(texts)
     assert np.isfinite(links).all()
 
@@ -144,7 +146,9 @@ def test_long_queries_reduce_the_default_link_weight(tiny_onnx):
 
 def test_copies_do_not_link_to_each_other():
     texts = ["Mara Quill: she was born in Lisbon.", "Greta Holm: she was born near Oslo.", OTHER]
-    alone = linked("Where was she born?", texts, texts, np.array([2.0, 2.1, -1.0]), 4.0)
-    twice = linked("Where was she born?", [*texts, texts[0]], [*texts, texts[0]], np.array([2.0, 2.1, -1.0, 2.0]), 4.0)
+    alone = link_evidence("Where was she born?", texts, texts, np.array([2.0, 2.1, -1.0]), 4.0)
+    twice = link_evidence(
+        "Where was she born?", [*texts, texts[0]], [*texts, texts[0]], np.array([2.0, 2.1, -1.0, 2.0]), 4.0
+    )
     assert twice[:3] == pytest.approx(alone)
     assert twice[3] == twice[0]

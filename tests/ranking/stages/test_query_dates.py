@@ -66,7 +66,7 @@ def days(query, now=NOW, years=()):
         ("Where did I go last week to buy shoes?", "2023-02-27", "2023-03-05"),
     ],
 )
-def test_the_time_a_query_names(query, first, last):
+def test_periods_in_a_query(query, first, last):
     assert days(query) == [(first, last)]
 
 

@@ -8,7 +8,7 @@ from mnemorank.artifact.manifest import PipelineWeights
 from mnemorank.ranking.first_stage import FirstStageRanking
 from mnemorank.ranking.pipeline import Pipeline
 from mnemorank.ranking.stage import Times
-from mnemorank.ranking.stages.same_day import company
+from mnemorank.ranking.stages.same_day import same_day_evidence
 
 
 def memories(*days):
@@ -21,7 +21,7 @@ ABOVE = ODDS - ODDS.mean()
 
 
 def test_memories_of_one_day_support_each_other():
-    found = company(POOL, ODDS)
+    found = same_day_evidence(POOL, ODDS)
     assert found[2] == pytest.approx(0.7 * (ABOVE[0] + ABOVE[1]) / 2)
     assert found[1] == pytest.approx(0.7 * ABOVE[0] / 2)  # the other companion is below the mean
     assert found[3] == pytest.approx(0.8 * ABOVE[4] / 2)
@@ -29,14 +29,14 @@ def test_memories_of_one_day_support_each_other():
 
 
 def test_months_and_missing_dates_do_not_count():
-    assert not company(POOL, ODDS)[5:].any()
+    assert not same_day_evidence(POOL, ODDS)[5:].any()
 
 
 def test_mentioned_at_takes_precedence():
     said = [replace(memory, occurred_start="2020-01-01") for memory in POOL]
-    assert company(said, ODDS)[:5] == pytest.approx(company(POOL, ODDS)[:5])
+    assert same_day_evidence(said, ODDS)[:5] == pytest.approx(same_day_evidence(POOL, ODDS)[:5])
     began = [Memory(memory.text, occurred_start=memory.mentioned_at) for memory in POOL]
-    assert company(began, ODDS) == pytest.approx(company(POOL, ODDS))
+    assert same_day_evidence(began, ODDS) == pytest.approx(same_day_evidence(POOL, ODDS))
 
 
 @pytest.mark.parametrize(
@@ -49,24 +49,24 @@ def test_mentioned_at_takes_precedence():
 )
 def test_the_first_of_a_month_is_treated_as_a_month(field, day, counts):
     pool = [Memory(f"note {n}", **{field: day if n < 3 else None}) for n in range(12)]
-    assert company(pool, np.array([3.0, 2.0, *[-1.0] * 10])).any() == counts
+    assert same_day_evidence(pool, np.array([3.0, 2.0, *[-1.0] * 10])).any() == counts
 
 
 def test_days_are_compared_as_written():
     morning, evening, elsewhere = memories("2024-05-03T08:00:00Z", "2024-05-03T23:30:00-05:00", "2024-05-04T04:35:00Z")
-    found = company([morning, evening, elsewhere, *POOL[5:]], np.array([3.0, -2.0, -2.0, *ODDS[5:]]))
+    found = same_day_evidence([morning, evening, elsewhere, *POOL[5:]], np.array([3.0, -2.0, -2.0, *ODDS[5:]]))
     assert found[1] > 0
     assert found[2] == 0
 
 
 def test_a_day_shared_by_all_adds_nothing():
-    assert not company(memories(*["2024-05-03"] * 12), np.linspace(-3, 3, 12)).any()
+    assert not same_day_evidence(memories(*["2024-05-03"] * 12), np.linspace(-3, 3, 12)).any()
 
 
 def test_large_days_are_corrected_for_chance():
     def lift(of_that_day):
         pool = memories(*["2024-05-03"] * of_that_day, *[None] * (100 - of_that_day))
-        return company(pool, np.array([3.0, 3.0, *[-1.0] * 98]))[2]
+        return same_day_evidence(pool, np.array([3.0, 3.0, *[-1.0] * 98]))[2]
 
     assert lift(9) / 0.91 == pytest.approx(lift(3) / 0.97)
     assert lift(17) / 0.83 == pytest.approx(lift(9) / 0.91 / 2)
@@ -74,15 +74,15 @@ def test_large_days_are_corrected_for_chance():
 
 def test_copies_do_not_support_each_other():
     twice = [replace(POOL[0], text="the same"), replace(POOL[1], text="the same"), *POOL[2:]]
-    found = company(twice, ODDS)
+    found = same_day_evidence(twice, ODDS)
     assert found[:2].tolist() == [0, 0]
     assert found[2] == pytest.approx(0.7 * ABOVE[0] / 2)
 
 
-def test_a_small_pool_says_less():
-    small = company([*POOL[:2], POOL[9]], np.array([1.0, -1.0, 0.0]))
+def test_a_small_pool_counts_less():
+    small = same_day_evidence([*POOL[:2], POOL[9]], np.array([1.0, -1.0, 0.0]))
     assert small[1] == pytest.approx((1 - 2 / 3) * 0.5 * 3 / 10)
-    assert not company([], np.array([])).size
+    assert not same_day_evidence([], np.array([])).size
 
 
 WORDS = "cat tea boat work city rain song bread Ruby moved sleeps at".split()

@@ -45,13 +45,13 @@ class EntityLinks:
         if weight and context.candidates:
             best = sorted(context.candidates, key=lambda i: -context.log_odds[i])[:_MAX_CANDIDATES]
             texts = [context.pool[i].text for i in best]
-            result[best] = linked(
+            result[best] = link_evidence(
                 context.query, texts, [context.passage(i) for i in best], context.log_odds[best], weight
             )
         return result
 
 
-def linked(query: str, texts: Sequence[str], passages: Sequence[str], odds: Floats, weight: float) -> Floats:
+def link_evidence(query: str, texts: Sequence[str], passages: Sequence[str], odds: Floats, weight: float) -> Floats:
     """Return the log-odds to add for the links to each candidate: up to `weight` for a second hop, less for a first.
 
     :param texts: the candidates; the beginning of each says what it is about.
@@ -63,13 +63,13 @@ def linked(query: str, texts: Sequence[str], passages: Sequence[str], odds: Floa
     for i in np.argsort(-odds, kind="stable"):
         best.setdefault(texts[i], int(i))
     kept = sorted(best.values())
-    links = _linked(query, [texts[i] for i in kept], [passages[i] for i in kept], odds[kept], weight)
+    links = _link_evidence(query, [texts[i] for i in kept], [passages[i] for i in kept], odds[kept], weight)
     link_by_text = {texts[i]: link for i, link in zip(kept, links, strict=True)}
     return np.array([link_by_text[text] for text in texts], dtype=np.float64)
 
 
-def _linked(query: str, texts: Sequence[str], passages: Sequence[str], odds: Floats, weight: float) -> Floats:
-    """Return what `linked` does, for distinct texts."""
+def _link_evidence(query: str, texts: Sequence[str], passages: Sequence[str], odds: Floats, weight: float) -> Floats:
+    """Return what `link_evidence` does, for distinct texts."""
     if len(texts) < 2:
         return np.zeros(len(texts))
     query_terms = set(terms(query))

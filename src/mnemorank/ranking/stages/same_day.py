@@ -30,11 +30,11 @@ class SameDay:
         weight, candidates = context.weight(self.name), context.candidates
         if weight and candidates:
             memories = [context.pool[i] for i in candidates]
-            result[candidates] = weight * company(memories, context.log_odds[candidates])
+            result[candidates] = weight * same_day_evidence(memories, context.log_odds[candidates])
         return result
 
 
-def company(memories: Sequence[Memory], odds: Floats) -> Floats:
+def same_day_evidence(memories: Sequence[Memory], odds: Floats) -> Floats:
     """Return how far the best two other memories of each memory's day are above the pool's mean, in log-odds.
 
     A missing companion counts 0, so a day with two memories counts half as much as one with three. A copy of the same
