@@ -137,32 +137,35 @@ def test_the_response_has_exactly_these_fields(client):
 
 
 @pytest.mark.parametrize(
-    ("change", "field", "words"),
+    ("change", "field", "code"),
     [
-        ({"memories": [{"text": "a"}, {"text": "b", "occurred_start": "Tuesday"}]}, "memories.1.occurred_start", ""),
-        ({"memories": [{"title": "a"}]}, "memories.0", "expected one of the fields"),
-        ({"memories": [1]}, "memories.0", "expected a string or an object"),
-        ({"now": "soon"}, "now", ""),
-        ({"time_range": ["2024"]}, "time_range", ""),
-        ({"time_range": ["2024", "2020"]}, "time_range", "is before"),
-        ({"query": " "}, "query", "is empty"),
-        ({"top_k": 0}, "top_k", ""),
-        ({"deadline_ms": -5}, "deadline_ms", ""),
-        ({"options": {"recency_weight": 7}}, "options.recency_weight", "from 0 to 1"),
-        ({"options": {"recensy": "linear"}}, "options.recensy", "not permitted"),
-        ({"options": {"weights": {"query_dates": -1}}}, "options.weights.query_dates", "from 0"),
-        ({"options": {"weights": {"same_day": 7}}}, "options.weights.same_day", "from 0 to 1"),
-        ({"options": {"weights": {"rescoring": 7}}}, "options.weights.rescoring", "from 0 to 1"),
-        ({"topk": 3}, "topk", "not permitted"),
+        (
+            {"memories": [{"text": "a"}, {"text": "b", "occurred_start": "Tuesday"}]},
+            "memories.1.occurred_start",
+            "invalid",
+        ),
+        ({"memories": [{"title": "a"}]}, "memories.0", "missing"),
+        ({"memories": [1]}, "memories.0", "invalid"),
+        ({"now": "soon"}, "now", "invalid"),
+        ({"time_range": ["2024"]}, "time_range", "invalid"),
+        ({"time_range": ["2024", "2020"]}, "time_range", "invalid"),
+        ({"query": " "}, "query", "empty_query"),
+        ({"top_k": 0}, "top_k", "invalid"),
+        ({"deadline_ms": -5}, "deadline_ms", "invalid"),
+        ({"options": {"recency_weight": 7}}, "options.recency_weight", "invalid"),
+        ({"options": {"recensy": "linear"}}, "options.recensy", "invalid"),
+        ({"options": {"weights": {"query_dates": -1}}}, "options.weights.query_dates", "invalid"),
+        ({"options": {"weights": {"same_day": 7}}}, "options.weights.same_day", "invalid"),
+        ({"options": {"weights": {"rescoring": 7}}}, "options.weights.rescoring", "invalid"),
+        ({"topk": 3}, "topk", "invalid"),
     ],
 )
-def test_errors_name_the_field(client, change, field, words):
+def test_errors_name_the_field(client, change, field, code):
     answer = client.post(PATH, json={"query": "ruby", "memories": ["a"], **change})
     assert answer.status_code == 422
     error = answer.json()["error"]
-    assert error["code"] in ("invalid", "empty_query", "missing")
-    assert error["field"] == field
-    assert words in error["message"]
+    assert (error["field"], error["code"]) == (field, code)
+    assert error["message"].startswith(f"{field}: ")
 
 
 @pytest.mark.parametrize("key", ["id", "memory_id", "doc_id"])

@@ -140,7 +140,7 @@ def _validation_problem(error: RequestValidationError) -> Problem:
     code = "invalid"
     if first["type"] in _NOT_AN_OBJECT and field is None:
         return Problem(422, code, "expected a JSON object, sent as application/json")
-    message, cause = str(first["msg"]), first.get("ctx", {}).get("error")
+    message, cause = _MESSAGES.get(first["type"], str(first["msg"])), first.get("ctx", {}).get("error")
     if isinstance(cause, InputError):
         message, code = cause.message, cause.code
         field = ".".join(filter(None, (field, cause.field))) or None
@@ -149,4 +149,6 @@ def _validation_problem(error: RequestValidationError) -> Problem:
     return Problem(422, code, f"{field}: {message}" if field else message, field=field)
 
 
+# In place of pydantic's "Extra inputs are not permitted" and "Field required".
+_MESSAGES = {"extra_forbidden": "unknown field", "missing": "is required"}
 _NOT_AN_OBJECT = ("missing", "model_attributes_type", "model_type", "dict_type", "union_tag_not_found")
