@@ -119,6 +119,16 @@ def test_an_internal_error_is_500_and_logged_with_the_request_id(start, caplog):
     assert "NoneType" in line_of(caplog, "e5").get("exception", "")
 
 
+def test_a_timeout_inside_a_route_is_not_blamed_on_the_body(start):
+    async def run(*_: object, **__: object) -> None:
+        raise TimeoutError
+
+    running = start()
+    running.app.state.engine.run = run
+    answer = running.client.post("/v1/memories/rerank", json={"query": "a", "memories": ["a"]})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (500, "internal")
+
+
 def test_spans_have_the_route_and_no_texts(start):
     exporter = InMemorySpanExporter()
     provider = TracerProvider()

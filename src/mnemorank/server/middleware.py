@@ -145,17 +145,23 @@ class BodyLimiter:
             return
         body = bytearray()
         try:
-            identify(Headers(scope=scope), self.keys)
-            is_complete = await asyncio.wait_for(self._read(scope, receive, body), self.settings.read_timeout)
+            try:
+                identify(Headers(scope=scope), self.keys)
+                is_complete = await self._read_in_time(scope, receive, body)
+            except Problem as problem:
+                await self._refuse(problem, scope, receive, send, is_arriving=bool(body))
+                return
             if is_complete:
                 await self.app(scope, _replay(bytes(body), receive), send)
-        except TimeoutError:
-            problem = Problem(408, "too_slow", f"the body took longer than {self.settings.read_timeout:g} s")
-            await self._refuse(problem, scope, receive, send, is_arriving=bool(body))
-        except Problem as problem:
-            await self._refuse(problem, scope, receive, send, is_arriving=bool(body))
         finally:
             self._free_bytes += len(body)
+
+    async def _read_in_time(self, scope: Scope, receive: Receive, body: bytearray) -> bool:
+        seconds = self.settings.read_timeout
+        try:
+            return await asyncio.wait_for(self._read(scope, receive, body), seconds)
+        except TimeoutError:
+            raise Problem(408, "too_slow", f"the body took longer than {seconds:g} s") from None
 
     async def _read(self, scope: Scope, receive: Receive, body: bytearray) -> bool:
         """Fill `body`; return False if the client disconnected."""
