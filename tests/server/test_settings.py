@@ -61,6 +61,8 @@ def test_environment_variables_are_parsed_by_type(environment):
         ("explore", "0.9"),
         ("log_level", "loud"),
         ("score_cache", "-1"),
+        ("allowed_hosts", "a*.example"),
+        ("allowed_hosts", "example.*"),
     ],
 )
 def test_invalid_values_are_errors_that_name_the_setting(environment, name, value):
@@ -75,6 +77,11 @@ def test_invalid_arguments_are_input_errors(name, value):
     with pytest.raises(InputError) as caught:
         ServerSettings(**{name: value})
     assert caught.value.field == name
+
+
+def test_allowed_hosts_may_have_a_wildcard(environment):
+    environment(allowed_hosts="*, *.example.com, a.example")
+    assert ServerSettings.load().allowed_hosts == ("*", "*.example.com", "a.example")
 
 
 def test_a_seed_may_be_any_integer_and_zero_turns_the_cache_off(environment):
@@ -103,6 +110,7 @@ def test_settings_of_the_server_override_learning_toml(tmp_path, tiny_settings, 
         ("host = 3", "host", "invalid"),
         ("max_documents = 3.5", "max_documents", "invalid"),
         ("serve = 3", "serve", "invalid"),
+        ('cors_origins = ["https://a.example", 3]', "cors_origins.1", "invalid"),
     ],
 )
 def test_an_invalid_file_is_an_error_that_names_file_and_setting(tmp_path, content, field, code):

@@ -190,7 +190,8 @@ def _range(model: Any, key: str) -> str:
     for constraint in model.model_fields[key].metadata:
         limits |= {name: getattr(constraint, name) for name in ("gt", "ge", "lt", "le") if hasattr(constraint, name)}
     words = {"gt": "above {}", "ge": "from {}", "lt": "below {}", "le": "to {}" if "ge" in limits else "up to {}"}
-    return " ".join(text.format(f"{limits[name]:.10g}") for name, text in words.items() if name in limits)
+    joint = " " if {"ge", "le"} <= limits.keys() else " and "
+    return joint.join(text.format(f"{limits[name]:.10g}") for name, text in words.items() if name in limits)
 
 
 def _type_at(model: Any, keys: Sequence[str]) -> Any:

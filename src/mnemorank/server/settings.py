@@ -114,7 +114,8 @@ class ServerSettings(BaseSettings):
         try:
             return cls(**{**table, **overrides})
         except InputError as error:
-            if error.field not in table or error.field in overrides:
+            name = (error.field or "").partition(".")[0]  # of `cors_origins.1`, the setting
+            if name not in table or name in overrides:
                 raise
             raise InputError(error.message, field=error.field, code=error.code, location=str(file)) from None
 
@@ -126,6 +127,14 @@ class ServerSettings(BaseSettings):
         if isinstance(value, bool) and annotation in (int, float, int | None, float | None):
             raise InputError(f"expected a number, got {value!r}")
         return value
+
+    @field_validator("allowed_hosts")
+    @classmethod
+    def _check_wildcards(cls, hosts: tuple[str, ...]) -> tuple[str, ...]:
+        for host in hosts:
+            if "*" in host.removeprefix("*.") and host != "*":
+                raise InputError(f"expected a host name, *.example.com or *, got {host!r:.60}")
+        return hosts
 
     @field_validator("models_dir", "registry", "learning", "keys")
     @classmethod
