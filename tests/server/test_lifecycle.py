@@ -147,6 +147,7 @@ def test_sigkill_loses_no_event_of_a_completed_request(launch, tiny_onnx, tmp_pa
     ("arguments", "words"),
     [
         (["--host", "0.0.0.0"], "host: "),
+        (["--host", "no such host", "--no-auth"], "host: "),
         (["--port", "http"], "port: "),
         (["--config", "no-such.toml"], "no-such.toml: "),
         (["--keys", "no-such.toml"], "no-such.toml: "),
@@ -165,6 +166,15 @@ def test_a_missing_model_exits_2():
     done = command("--model", "no-such-model", "--port", "0")
     assert done.returncode == 2
     assert "no model 'no-such-model'" in done.stderr.splitlines()[-1]
+
+
+def test_a_failure_while_starting_exits_1(tiny_onnx, monkeypatch):
+    def fail(*_: object) -> None:
+        raise RuntimeError
+
+    monkeypatch.setattr("mnemorank.server.lifespan._reload_on_sighup", fail)
+    monkeypatch.setattr("mnemorank.server.observability.configure_logging", lambda _: None)
+    assert main(["serve", "--model", str(tiny_onnx), "--port", "0"]) == 1
 
 
 def test_a_taken_port_exits_2(server, capsys):

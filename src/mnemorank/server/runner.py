@@ -65,7 +65,12 @@ class GracefulServer(uvicorn.Server):
 def run(app: FastAPI, settings: ServerSettings, sockets: list[socket.socket]) -> bool:
     """Serve until a signal arrives; return False if the server could not start."""
     server = GracefulServer(uvicorn_config(app, settings))
-    server.run(sockets)
+    try:
+        server.run(sockets)
+    except SystemExit:  # how uvicorn reports an application that fails to start, which it has logged
+        for listener in sockets:
+            listener.close()
+        return False
     return server.started
 
 
@@ -95,6 +100,7 @@ def listen(host: str, port: int) -> socket.socket:
     except OSError as error:
         if listener is not None:
             listener.close()
-        raise InputError(f"cannot listen on {host}:{port}: {error.strerror or error}", field="port") from None
+        field = "host" if isinstance(error, socket.gaierror) else "port"
+        raise InputError(f"cannot listen on {host}:{port}: {error.strerror or error}", field=field) from None
     listener.set_inheritable(True)
     return listener
