@@ -15,7 +15,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mnemorank.cli.arguments import add_json
+from mnemorank.cli.arguments import add_json, positive_int
 from mnemorank.cli.output import print_json, table
 from mnemorank.errors import MissingExtraError, MnemorankError, NotFoundError
 
@@ -73,7 +73,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     run = add("run", _run, "mine, train, evaluate, and promote if the gate allows it; once, or on a schedule")
     run.add_argument("--golden", type=Path, metavar="FILE", help="known answers: lists, triplets or graded")
     run.add_argument("--cron", metavar="EXPRESSION", help="run at these times, such as '0 3 * * *', until stopped")
-    run.add_argument("--after", type=int, metavar="N", help="run whenever there are N new examples, until stopped")
+    run.add_argument(
+        "--after", type=positive_int, metavar="N", help="run whenever there are N new examples, until stopped"
+    )
     for action in (train, run):
         action.add_argument("--base", metavar="DIR", help="torch folder to train from if the version has none")
     cancel = add("cancel", _cancel, "cancel a training run")
@@ -91,7 +93,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     report = add("report", _report, "list memories that are never used, or queries without a useful result")
     report.add_argument("kind", choices=("unused", "no-hits"))
     report.add_argument(
-        "--min-count", type=int, default=10, metavar="N", help="shown or asked at least N times (default: %(default)s)"
+        "--min-count",
+        type=positive_int,
+        default=10,
+        metavar="N",
+        help="shown or asked at least N times (default: %(default)s)",
     )
 
 

@@ -120,6 +120,14 @@ def test_a_command_without_a_loop_fails_and_creates_none(tmp_path, monkeypatch, 
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("action", ["run --after 0", "run --after -1", "report unused --min-count 0"])
+def test_counts_are_positive(tmp_path, capsys, action):
+    with pytest.raises(SystemExit) as caught:
+        main(["learn", *action.split(), "--root", str(tmp_path)])
+    assert caught.value.code == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
 def test_mining_creates_a_loop(tmp_path, capsys):
     assert main(["learn", "mine", "--root", str(tmp_path / "loop"), "--json"]) == 0
     assert main(["learn", "status", "--root", str(tmp_path / "loop"), "--json"]) == 0
