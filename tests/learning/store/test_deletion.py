@@ -161,6 +161,8 @@ def test_an_export_contains_everything_about_a_user(trained_store):
     assert records[0]["query"] == QUERIES[0]
     assert records[0]["shown"][1]["memory"]["text"] == f"{QUERIES[0]} text1"
     assert records[0]["signals"][0]["kind"] == "click"
+    not_stored = {"degraded", "keep_texts", "index"}
+    assert not_stored.isdisjoint({*records[0], *records[0]["shown"][0]})
     of_bob = list(export_user(trained_store, "bob", "t"))
     assert [record["record"] for record in of_bob] == ["signals", "example"]
     assert list(export_user(trained_store, "nobody", "t")) == []

@@ -26,7 +26,7 @@ from sqlalchemy import (
 )
 
 from mnemorank.errors import InputError
-from mnemorank.learning.events import scoped_name
+from mnemorank.learning.events import RerankEvent, scoped_name
 from mnemorank.learning.store import schema
 from mnemorank.learning.store.database import lock_deletions
 from mnemorank.learning.store.events import DAY, EventStore
@@ -142,10 +142,7 @@ def export_user(store: EventStore, user: str, tenant: str) -> Iterator[dict[str,
     for event, signals in store.events(tenant=tenant, test=None):
         own_signals = [asdict(signal) for signal in signals if signal.actor == user]
         if event.user == user:
-            shown = [
-                {**asdict(entry), "memory": entry.memory.to_dict() if entry.memory else None} for entry in event.shown
-            ]
-            yield {"record": "event", **asdict(event), "shown": shown, "signals": [asdict(s) for s in signals]}
+            yield {"record": "event", **_stored_fields(event), "signals": [asdict(signal) for signal in signals]}
         elif own_signals:
             yield {"record": "signals", "event_id": event.id, "signals": own_signals}
     table, sources = schema.examples, schema.example_sources
@@ -156,6 +153,20 @@ def export_user(store: EventStore, user: str, tenant: str) -> Iterator[dict[str,
         rows = connection.execute(select(table).where(table.c.id.in_(example_ids)).order_by(table.c.id)).all()
     for row in rows:
         yield {"record": "example", **json.loads(row.record), "provenance": json.loads(row.provenance)}
+
+
+def _stored_fields(event: RerankEvent) -> dict[str, Any]:
+    """Return an event as JSON values, without the fields that the store does not keep."""
+    shown = [
+        {
+            name: value
+            for name, value in {**asdict(entry), "memory": entry.memory.to_dict() if entry.memory else None}.items()
+            if name != "index"
+        }
+        for entry in event.shown
+    ]
+    fields = {name: value for name, value in asdict(event).items() if name not in ("degraded", "keep_texts")}
+    return {**fields, "shown": shown}
 
 
 def _delete(
