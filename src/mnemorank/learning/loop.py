@@ -218,7 +218,7 @@ class Loop:
         shadow = check_shadow(self.shadow_result(name), self.settings.gate) if self.settings.shadow else None
         if shadow is not None and not shadow.passed and not force:
             raise ConflictError(
-                f"{name} has not passed shadow mode: {shadow.reason}; --force promotes it anyway",
+                f"{name} has not passed shadow mode: {shadow.reason}; use force to promote it anyway",
                 field="version",
                 code="shadow_not_passed",
             )
@@ -243,7 +243,7 @@ class Loop:
         else:
             message = "; ".join(check["reason"] for check in decision["checks"] if not check["passed"])
             message, code = f"did not pass the gate: {message}", "gate_not_passed"
-        return ConflictError(f"{name} {message}; --force promotes it anyway", field="version", code=code)
+        return ConflictError(f"{name} {message}; use force to promote it anyway", field="version", code=code)
 
     def prune(self, who: str = "") -> None:
         """Remove old versions beyond `keep`, except those that a run, the gate, shadow mode or a user may need."""
