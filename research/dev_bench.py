@@ -26,7 +26,10 @@ DATED = Path(__file__).parents[1] / "src/mnemorank/assets/datasets/dated/test.js
 
 @dataclass(frozen=True, slots=True)
 class DevSet:
-    """:param part: selects the records of the set from those of a larger file."""
+    """A development set.
+
+    :param part: selects the records of the set from those of a larger file.
+    """
 
     name: str
     task: str

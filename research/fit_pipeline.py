@@ -76,7 +76,10 @@ class CachingModel:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """:param now: the time of the question or of the newest memory, never the current time."""
+    """A question with its candidates.
+
+    :param now: the time of the question or of the newest memory, never the current time.
+    """
 
     query: str
     pool: list[Memory]

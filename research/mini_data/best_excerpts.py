@@ -32,7 +32,10 @@ DOUBTFUL_MARGIN = 2.0
 
 
 def make(lists: Path, data: Path, model_name: str, rng: random.Random) -> list[TrainingList]:
-    """:param lists: the folder with the files of the other makers."""
+    """Make lists of the excerpts that the model scores highest.
+
+    :param lists: the folder with the files of the other makers.
+    """
     model = Model.load(model_name)
     made = []
     for name, record in sample_lists(SAMPLES, lists, data, rng):

@@ -24,7 +24,9 @@ MAX_TOKENS, BATCH_SIZE = 320, 16
 
 
 def make(lists: Path, data: Path, encoder_folder: str, limit: int | None = None) -> dict[str, list[TrainingList]]:
-    """:param lists: the folder with the files of the other makers.
+    """Make lists with the teacher's scores.
+
+    :param lists: the folder with the files of the other makers.
     :param encoder_folder: the teacher, a folder in the Hugging Face layout.
     """
     encoder = Encoder(encoder_folder)

@@ -26,7 +26,10 @@ DOUBTFUL_MARGIN, GOOD_SCORE = 2.0, 1.0
 
 
 def make(lists: Path, data: Path, model_name: str, rng: random.Random) -> list[TrainingList]:
-    """:param lists: the folder with the files of the other makers."""
+    """Make lists with the negatives that the model ranks highest.
+
+    :param lists: the folder with the files of the other makers.
+    """
     model = Model.load(model_name)
     made = []
     for name, record in sample_lists(SAMPLES, lists, data, rng):

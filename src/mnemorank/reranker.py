@@ -258,7 +258,7 @@ def _score_pool(
     missing = sum(bool(np.isnan(raw[i])) and bool(pool[i].text.strip()) for i in chosen)
     degraded = None
     if missing and deadline is None:
-        degraded = Degradation("incomplete", f"the model gave no number for {missing} of {len(pool)} memories")
+        degraded = Degradation("incomplete", f"the model returned no score for {missing} of {len(pool)} memories")
     elif missing:
         degraded = Degradation("deadline", f"{missing} of {len(pool)} memories were not scored before the deadline")
     return Scored(raw, matched, scored.manifest), degraded

@@ -16,8 +16,8 @@ StaleReason = Literal["stated", "key", "similar"]
 class Degradation:
     """Why the model did not score some or all of the pool.
 
-    :param kind: `deadline` if time ran out, `model_failed` if the model raised an error, `incomplete` if it gave no
-        number for some memories.
+    :param kind: `deadline` if time ran out, `model_failed` if the model raised an error, `incomplete` if it
+        returned no score for some memories.
     """
 
     kind: Literal["deadline", "model_failed", "incomplete"]

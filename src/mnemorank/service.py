@@ -24,7 +24,7 @@ from mnemorank.results import Degradation
 
 logger = logging.getLogger(__name__)
 
-Candidate = Mapping[str, Any]
+CandidateDict = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ class RerankerService:
     def rerank_results(
         self,
         query: str,
-        candidates: Sequence[Candidate],
+        candidates: Sequence[CandidateDict],
         score_field: str = "content",
         top_k: int | None = None,
         instruction: str | None = None,
@@ -114,7 +114,7 @@ class RerankerService:
     async def arerank_results(
         self,
         query: str,
-        candidates: Sequence[Candidate],
+        candidates: Sequence[CandidateDict],
         score_field: str = "content",
         top_k: int | None = None,
         instruction: str | None = None,
@@ -181,7 +181,7 @@ class RerankerService:
     def _rerank(
         self,
         query: str,
-        candidates: Sequence[Candidate],
+        candidates: Sequence[CandidateDict],
         score_field: str,
         top_k: int | None,
         instruction: str | None,
@@ -243,7 +243,7 @@ class RerankerService:
         return LazyModel(load, idle_seconds=idle_seconds)
 
 
-def _text(candidate: Candidate, field: str, index: int) -> str:
+def _text(candidate: CandidateDict, field: str, index: int) -> str:
     if not isinstance(candidate, Mapping):
         raise InputError(f"expected a dict, got {type(candidate).__name__}", field=f"candidates.{index}")
     value = candidate.get(field)

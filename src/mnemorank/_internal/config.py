@@ -32,7 +32,7 @@ class ConfigModel(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
-Model = TypeVar("Model", bound=BaseModel)
+ModelT = TypeVar("ModelT", bound=BaseModel)
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -43,7 +43,7 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise InputError(f"cannot read the file as TOML: {error}", location=str(path), code="unreadable") from None
 
 
-def validate_config(model: type[Model], table: object, source: str, path: str = "") -> Model:
+def validate_config(model: type[ModelT], table: object, source: str, path: str = "") -> ModelT:
     """Build a model from a table; the first error is an `InputError` with the source as location, the key as field.
 
     :param source: where the table comes from, usually a file name.

@@ -26,7 +26,7 @@ from mnemorank.text.words import terms
 
 T = TypeVar("T")
 
-Progress = Callable[[Iterable[Example]], Iterator[Example]]
+ProgressWrapper = Callable[[Iterable[Example]], Iterator[Example]]
 
 _EXCERPT_LENGTH = 320
 
@@ -71,7 +71,7 @@ def run_benchmark(
     *,
     limit: int | None = None,
     cache: Path | None = None,
-    progress: Progress = iter,
+    progress: ProgressWrapper = iter,
 ) -> BenchmarkRun:
     """Run all systems on all questions of a benchmark.
 

@@ -140,7 +140,10 @@ class FusedLayer(nn.Module):
         self.norm = layer.output.LayerNorm
 
     def forward(self, hidden: Tensor, mask: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        """:param mask: of shape (batch, 1, 1, sequence), 0 for tokens and very low for padding."""
+        """Compute the layer.
+
+        :param mask: of shape (batch, 1, 1, sequence), 0 for tokens and very low for padding.
+        """
         attended = self._attention(hidden, (mask[:, 0, 0] == 0).to(torch.int32))
         attended = self.attention_norm(add(self.attention_output(attended), hidden))
         return self.norm(add(self.output(self._activated(attended)), attended))  # type: ignore[no-any-return]

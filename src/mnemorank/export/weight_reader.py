@@ -22,7 +22,9 @@ _QUANTIZED = "_quantized"  # suffix that onnxruntime's quantizer adds to a weigh
 
 @dataclass(slots=True)
 class GraphWeights:
-    """:param tables: embedding tables by name.
+    """The weights of a graph, in order of use.
+
+    :param tables: embedding tables by name.
     :param weights: of matrix products, of shape (inputs, outputs), or (heads, …) for products per head.
     :param norms: weight and bias of each layer norm.
     """

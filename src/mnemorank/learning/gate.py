@@ -41,7 +41,10 @@ class GateCheck:
 
 @dataclass(frozen=True, slots=True)
 class GateDecision:
-    """:param attempt: number of this evaluation since the last promotion, from 1."""
+    """The gate's decision on a candidate, with all its checks.
+
+    :param attempt: number of this evaluation since the last promotion, from 1.
+    """
 
     promote: bool
     attempt: int

@@ -17,7 +17,7 @@ from mnemorank.learning.schedule import next_run
 FILE = "learning.toml"
 
 Count = Annotated[int, Field(ge=1)]
-Share = Annotated[float, Field(ge=0, le=1)]
+Fraction = Annotated[float, Field(ge=0, le=1)]
 RedactionPattern = Literal["key", "email", "card", "phone"]
 REDACTION_PATTERNS: tuple[RedactionPattern, ...] = ("key", "email", "card", "phone")
 
@@ -78,9 +78,9 @@ class MiningSettings(ConfigModel):
     weighted: bool = True
     min_agreement: Annotated[float, Field(gt=0.5, le=1)] = 2 / 3
     max_queries_per_user: Count = 20
-    max_share_per_user: Share = 0.1
+    max_share_per_user: Fraction = 0.1
     min_users: Count = 1
-    min_support: Share = 1 / 3
+    min_support: Fraction = 1 / 3
     max_positives: Count = 3
     max_negatives: Annotated[int, Field(ge=0)] = 8
     easy_negatives: Annotated[int, Field(ge=0)] = 3

@@ -156,7 +156,10 @@ class PassageReader:
         return sorted(chosen), budget // (room + overhead)
 
     def _split(self, body: str, span: Span, room: int, tokens: Sequence[Span] | None) -> list[Span]:
-        """:param tokens: the span of each token within the part to split, if known."""
+        """Split a part of the text into windows.
+
+        :param tokens: the span of each token within the part to split, if known.
+        """
         first, last = span
         part = body[first:last]
         if tokens is None:

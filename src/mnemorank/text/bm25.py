@@ -47,7 +47,10 @@ def bm25(query: str, texts: Sequence[str], *, deadline: Deadline | None = None) 
 def _scores(
     counts: NDArray[np.float64], lengths: NDArray[np.float64], query_counts: NDArray[np.int64]
 ) -> NDArray[np.float64]:
-    """:param counts: how often each text (row) has each term of the query (column)."""
+    """Return the BM25 score of each text.
+
+    :param counts: how often each text (row) has each term of the query (column).
+    """
     frequency = (counts > 0).sum(axis=0)
     idf = np.log1p((len(counts) - frequency + 0.5) / (frequency + 0.5))
     relative_length = lengths / max(lengths.mean(), 1e-9)

@@ -31,7 +31,9 @@ _TOKENIZER_FILES = (
 
 @dataclass(slots=True)
 class LoadedBase:
-    """:param model: the Hugging Face model.
+    """A base model, ready for training.
+
+    :param model: the Hugging Face model.
     :param tokenizer: the Hugging Face tokenizer.
     :param new_parameters: names of parameters that the base lacks and that were initialized, such as the head's.
     """

@@ -47,7 +47,9 @@ class RunClock:
 
 @dataclass(frozen=True, slots=True)
 class RunFolder:
-    """:param record: recipe, data, versions and commit when the run started; if versions or commit changed since,
+    """The folder of a run in progress.
+
+    :param record: recipe, data, versions and commit when the run started; if versions or commit changed since,
     they are in `resumed_with`.
     """
 

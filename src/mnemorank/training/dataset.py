@@ -45,7 +45,9 @@ class PreparedList:
 
 @dataclass(frozen=True, slots=True)
 class PreparedData:
-    """:param windowed: the number of candidates that are too long and are represented by their best window.
+    """The lists of a stage, ready for training.
+
+    :param windowed: the number of candidates that are too long and are represented by their best window.
     :param dropped: the number of lists that cannot teach a ranking because all labels are equal.
     """
 

@@ -48,7 +48,9 @@ class NetworkScorer(BasePairScorer):
 
 @dataclass(frozen=True, slots=True)
 class DevEvaluation:
-    """:param values: each metric of each query; NaN where nothing is relevant.
+    """The scores and metrics of a model on the dev data.
+
+    :param values: each metric of each query; NaN where nothing is relevant.
     :param logits: of all candidates, query after query; NaN for empty texts.
     :param relevant: for each logit, 1 if the candidate counts as relevant in binary metrics, else 0. Calibration is
         fitted to these: a graded label of .2 means "on topic, no answer", not "relevant in one of five cases".

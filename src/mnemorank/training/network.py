@@ -105,7 +105,10 @@ class Network(CrossEncoder):
 
 
 def build_network(model: Any, tokenizer: Any, template: Template, use_bfloat16: bool = False) -> Network:
-    """:param model: the Hugging Face model, or a peft model around it."""
+    """Build the network that the template needs.
+
+    :param model: the Hugging Face model, or a peft model around it.
+    """
     if template.answers is None:
         return Network(PairModule(model, tokenizer, use_bfloat16))
     no, yes = (None if word is None else _answer_id(tokenizer, word) for word in template.answers)

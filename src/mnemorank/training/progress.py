@@ -19,7 +19,9 @@ from mnemorank.training.trainer import StageTrainer
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """:param loss: smoothed over the last steps.
+    """The state of a training run after a step or an evaluation.
+
+    :param loss: smoothed over the last steps.
     :param dev: the last dev score; None before the first.
     :param seconds_left: the estimated time to the end of the stage, evaluations included.
     :param is_evaluation: whether the dev score is new.

@@ -42,7 +42,10 @@ _CARD = "README.md"
 
 @dataclass(frozen=True, slots=True)
 class TrainingResult:
-    """:param results: None if the recipe has no dev data."""
+    """A trained model and its evaluation.
+
+    :param results: None if the recipe has no dev data.
+    """
 
     output: Path
     manifest: Manifest

@@ -20,7 +20,7 @@ from mnemorank.evaluation.metrics import Judgments, neutral_order
 from mnemorank.memory.memory import Memory
 from mnemorank.model.model import Model, score_with_truncation
 
-Verdict = Literal["pass", "warn", "fail", "skipped"]
+AuditVerdict = Literal["pass", "warn", "fail", "skipped"]
 ScoreFunction = Callable[[str, Sequence[Memory]], Floats]
 """Scores the memories of a pool for a query."""
 
@@ -73,7 +73,7 @@ class Finding:
     """
 
     audit: str
-    verdict: Verdict
+    verdict: AuditVerdict
     summary: str
     number: float | None = None
     examples: Sequence[str] = ()
@@ -159,7 +159,7 @@ def score_function(model: Model) -> ScoreFunction:
     return score
 
 
-def verdict_on(value: float, warn: float, fail: float) -> Verdict:
+def verdict_on(value: float, warn: float, fail: float) -> AuditVerdict:
     """Return the verdict on a figure where lower is better."""
     return "fail" if value > fail else "warn" if value > warn else "pass"
 

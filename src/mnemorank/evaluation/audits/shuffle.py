@@ -41,7 +41,7 @@ SWAPS: dict[str, Swap] = {
     "context": lambda memory, other: replace(memory, context=other.context),
     "speaker": lambda memory, other: replace(memory, speaker=other.speaker),
 }
-"""By kind of metadata: the memory with that metadata of another one."""
+"""By kind of metadata: returns the first memory with that metadata of the second."""
 
 
 def run(data: AuditInput) -> Finding:

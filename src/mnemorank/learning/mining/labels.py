@@ -128,7 +128,10 @@ def training_weight(entry: LabeledMemory, averages: Mapping[float, float] | None
 
 
 def _majority(votes: Sequence[Vote], actor_count: int, settings: MiningSettings) -> float | None:
-    """:param actor_count: actors who voted on any memory of the query."""
+    """Return the label that the votes agree on; None if they do not agree.
+
+    :param actor_count: actors who voted on any memory of the query.
+    """
     positive = [vote for vote in votes if vote.value > 0]
     share_by_weight = sum(vote.weight for vote in positive) / sum(vote.weight for vote in votes)
     # Position correction alone must not outvote people, so the head count has to agree.

@@ -58,7 +58,10 @@ class MinedExample:
 
 @dataclass(frozen=True, slots=True)
 class MiningResult:
-    """:param dropped: how much was left out, by reason."""
+    """The mined examples.
+
+    :param dropped: how much was left out, by reason.
+    """
 
     examples: tuple[MinedExample, ...]
     dropped: Mapping[str, int] = field(default_factory=dict)

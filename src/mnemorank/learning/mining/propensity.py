@@ -116,7 +116,10 @@ def estimate_examination(impressions: Iterable[Impression], *, iterations: int =
 
 
 def _estimate_skip_observation(lowest: Sequence[int]) -> tuple[float, ...]:
-    """:param lowest: for each event with interest in some memory, the lowest rank of interest."""
+    """Estimate how likely a skip at each rank is observed.
+
+    :param lowest: for each event with interest in some memory, the lowest rank of interest.
+    """
     ranks = np.arange(1, min(max(lowest, default=1), _MAX_RANK) + 1)
     below = (np.array(lowest, dtype=np.int64)[None, :] > ranks[:, None]).sum(axis=1)
     expected = np.array([prior(int(rank) + 1) for rank in ranks])

@@ -260,7 +260,10 @@ def _trained_examples(
 
 
 def _has_source(table: Table, sources: _Sources, selected: Mapping[str, Select[Any]]) -> ColumnElement[bool]:
-    """:param selected: kind → query for names; there may be too many names to list them in a statement."""
+    """Return the condition that a row has one of the sources.
+
+    :param selected: kind → query for names; there may be too many names to list them in a statement.
+    """
     conditions = [and_(table.c.kind == kind, table.c.source == source) for kind, source in sources]
     conditions += [and_(table.c.kind == kind, table.c.source.in_(names)) for kind, names in selected.items()]
     return or_(false(), *conditions)

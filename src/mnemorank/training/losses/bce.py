@@ -11,7 +11,10 @@ from mnemorank.training.losses.protocol import LossOptions, ScoredLists, registe
 
 
 class BceOptions(LossOptions):
-    """:param pos_weight: how much more a positive counts than a negative."""
+    """Options of `bce`.
+
+    :param pos_weight: how much more a positive counts than a negative.
+    """
 
     pos_weight: float = Field(default=1.0, ge=0)
 

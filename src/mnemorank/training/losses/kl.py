@@ -11,7 +11,10 @@ from mnemorank.training.losses.protocol import ScoredLists, TeacherOptions, regi
 
 
 class KlOptions(TeacherOptions):
-    """:param temperature: above 1, the finer distinctions of the teacher count for more."""
+    """Options of `kl`.
+
+    :param temperature: above 1, the finer distinctions of the teacher count for more.
+    """
 
     temperature: float = Field(default=1.0, gt=0)
 

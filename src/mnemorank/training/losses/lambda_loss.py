@@ -11,7 +11,10 @@ from mnemorank.training.losses.protocol import LossOptions, ScoredLists, ScoreLo
 
 
 class LambdaOptions(LossOptions):
-    """:param k: count only pairs with one candidate in the top k; None for all pairs."""
+    """Options of `lambda_loss`.
+
+    :param k: count only pairs with one candidate in the top k; None for all pairs.
+    """
 
     k: int | None = Field(default=None, ge=1)
     sigma: float = Field(default=1.0, gt=0)

@@ -10,7 +10,10 @@ from mnemorank.training.losses.protocol import LossOptions, ScoredLists, prefere
 
 
 class MarginOptions(LossOptions):
-    """:param margin: the difference in logits above which a pair counts as learned."""
+    """Options of `margin`.
+
+    :param margin: the difference in logits above which a pair counts as learned.
+    """
 
     margin: float = 1.0
 
