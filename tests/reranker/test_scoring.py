@@ -83,7 +83,9 @@ def test_nan_scores_of_a_model_are_reported_as_incomplete(folder):
             return Scored(np.full(len(memories), np.nan), [None] * len(memories), self.manifest)
 
     ranking = Reranker(Blank(Model.load(folder))).rerank(QUERY, POOL)
-    assert "no number for 4 of 4" in str(ranking.degraded)
+    assert ranking.degraded is not None
+    assert ranking.degraded.kind == "incomplete"
+    assert "4 of 4" in ranking.degraded.message
 
 
 def test_unscored_memories_follow_in_first_stage_order(folder):
