@@ -39,7 +39,8 @@ class Reranker:
         for result in reranker.rerank("Where does Ruby work now?", memories, top_k=5):
             print(f"{result.relevance:.2f}", result.text)
 
-    Safe to share between threads and across forks. Pickles and copies by its constructor arguments.
+    Safe to share between threads and across forks. Pickles and copies by its constructor arguments; a model
+    passed as an object must pickle itself, as `Failover` does.
 
     :param model: `mini` (bundled), a model folder, a Hugging Face Hub id (`org/name`, or `hf:org/name@revision`), the
         address of a remote model, or an object that scores memories (see `Scoring`).

@@ -8,7 +8,7 @@ import pickle
 
 import pytest
 
-from mnemorank import Options, Reranker
+from mnemorank import Failover, Options, Reranker
 from tests.helpers.requests import POOL, QUERY
 
 
@@ -20,6 +20,15 @@ def test_copies_rank_like_the_original(folder, duplicate):
         assert other.model is not reranker.model
         assert other.options == options
         assert list(other.rerank(QUERY, POOL)) == list(reranker.rerank(QUERY, POOL))
+
+
+@pytest.mark.parametrize("duplicate", [lambda r: pickle.loads(pickle.dumps(r)), copy.deepcopy])
+def test_copies_of_a_chain_rank_like_the_original(folder, duplicate):
+    reranker = Reranker(Failover([folder, "mini"], timeouts=[5, None], failures=2))
+    with reranker, duplicate(reranker) as other:
+        assert other.model is not reranker.model
+        assert list(other.rerank(QUERY, POOL)) == list(reranker.rerank(QUERY, POOL))
+        assert [status.state for status in other.model.status()] == ["closed", "closed"]
 
 
 def test_arerank_has_the_signature_of_rerank():

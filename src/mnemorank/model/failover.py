@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -71,6 +71,7 @@ class Failover:
             raise InputError("expected a list of at least one model", field="models")
         check_number("failures", failures, 1, whole=True)
         check_number("cooldown", cooldown, 0)
+        self._arguments = (models, timeouts, failures, cooldown)
         self._members = [
             _Member(
                 LazyModel(model) if isinstance(model, (str, Path)) else model,
@@ -79,6 +80,10 @@ class Failover:
             )
             for model, timeout in zip(models, _timeouts_per_model(timeouts, len(models)), strict=True)
         ]
+
+    def __reduce__(self) -> tuple[Callable[..., Failover], tuple[Any, ...]]:
+        """Pickle and copy by the constructor arguments, with closed circuits."""
+        return _create, self._arguments
 
     @property
     def manifest(self) -> Manifest:
@@ -134,6 +139,10 @@ class Failover:
     def close(self) -> None:
         for member in self._members:
             member.model.close()
+
+
+def _create(models: Sequence[Scoring | str | Path], timeouts: Any, failures: int, cooldown: float) -> Failover:
+    return Failover(models, timeouts=timeouts, failures=failures, cooldown=cooldown)
 
 
 class _Request(NamedTuple):
