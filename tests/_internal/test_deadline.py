@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 import time
 
 import pytest
@@ -57,3 +58,12 @@ def test_a_request_without_a_time_limit_can_be_canceled(clock):
     deadline.cancel()
     assert (deadline.remaining(), deadline.expired) == (0, True)
     assert deadline.within(5).expired
+
+
+def test_a_timeout_has_a_grace_period_and_may_be_unlimited(clock):
+    deadline = Deadline(2)
+    assert (deadline.timeout(), deadline.timeout(0.5)) == (2, 2.5)
+    clock(3)
+    assert (deadline.timeout(), deadline.timeout(0.5)) == (0, 0.5)
+    assert Deadline(math.inf).timeout() is None
+    assert Deadline(threading.TIMEOUT_MAX).timeout(1) is None

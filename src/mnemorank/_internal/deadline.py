@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 import time
 
 
@@ -32,6 +33,16 @@ class Deadline:
     def remaining(self) -> float:
         """Return the seconds left, 0 when expired."""
         return max(self._expires_at - time.monotonic(), 0.0)
+
+    def timeout(self, grace: float = 0.0) -> float | None:
+        """Return how many seconds to wait for something else, None for any length of time.
+
+        `Future.result`, `Condition.wait` and the like raise OverflowError for an infinite timeout.
+
+        :param grace: wait this much longer.
+        """
+        seconds = self.remaining() + grace
+        return seconds if seconds < threading.TIMEOUT_MAX else None
 
     def within(self, seconds: float) -> Deadline:
         """Return a deadline that expires after `seconds`, or with this one if that is sooner."""

@@ -219,7 +219,7 @@ class _Member:
         # A separate thread, which may be abandoned: calls that hang would fill up a pool.
         threading.Thread(target=run, name=f"score {self.name}", daemon=True).start()
         try:
-            return result.result(deadline.remaining() + _GRACE)
+            return result.result(deadline.timeout(_GRACE))
         except TimeoutError:
             raise ScorerError(f"{self.name}: timed out") from None
 

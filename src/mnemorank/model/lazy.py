@@ -134,7 +134,7 @@ class LazyModel:
                     self._current.calls += 1
                     return self._current
                 loading = self._begin_loading()
-            timeout = None if deadline is None else deadline.remaining()
+            timeout = None if deadline is None else deadline.timeout()
             try:
                 loading.result(timeout)
             except TimeoutError:

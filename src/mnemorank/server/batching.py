@@ -102,7 +102,7 @@ class BatchingScorer(CountingScorer):
                 self._queue.put(job, is_admitted=request.is_admitted)
                 request.is_admitted = True
             try:
-                job.done.wait(_timeout(deadline))
+                job.done.wait(None if deadline is None else deadline.timeout())
             finally:
                 job.stop()
                 self._queue.drop(job)
@@ -297,9 +297,3 @@ class FairQueue:
     def _remove(self, job: Job, positions: Sequence[int]) -> None:
         self.pairs -= len(positions)
         self.tokens -= sum(job.lengths[position] for position in positions)
-
-
-def _timeout(deadline: Deadline | None) -> float | None:
-    """Return the seconds left, None for no limit."""
-    seconds = math.inf if deadline is None else deadline.remaining()
-    return None if math.isinf(seconds) else seconds

@@ -127,7 +127,7 @@ class RemoteScorer:
         try:
             for future in pending:
                 try:
-                    future.result(None if deadline is None else deadline.remaining() + _GRACE)
+                    future.result(None if deadline is None else deadline.timeout(_GRACE))
                 except _OutOfTimeError as error:
                     out_of_time = error
         except TimeoutError:

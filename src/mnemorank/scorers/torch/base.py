@@ -85,8 +85,8 @@ class TorchScorer(BasePairScorer):
         try:
             for batch in batches:
                 # Waiting for the batch of another request counts toward the deadline.
-                timeout = -1 if deadline is None else deadline.remaining()
-                if timeout == 0 or not self._lock.acquire(timeout=timeout):
+                timeout = None if deadline is None else deadline.timeout()
+                if timeout == 0 or not self._lock.acquire(timeout=-1 if timeout is None else timeout):
                     break
                 try:
                     scores[batch] = self._run([inputs[position] for position in batch])
