@@ -49,9 +49,10 @@ def test_windowed_memories_increase_the_first_stage_weight(tiny_onnx):
     weights = PipelineWeights(first_stage=0.5, first_stage_windowed=2.0)
     reranker = Reranker(replace(model, manifest=replace(model.manifest, weights=weights)))
 
-    def weight(texts):
+    def weight(texts, **weights):
         memories = [{"text": text, "score": number} for number, text in enumerate(texts)]
-        results = reranker.rerank("Where does Ruby work?", memories, explain=True).results
+        options = Options(weights=weights)
+        results = reranker.rerank("Where does Ruby work?", memories, explain=True, options=options).results
         evidence = max(result.factors["first_stage"] for result in results)
         return evidence / (len(texts) / 10 * (len(texts) - 1) / 2 / np.std(np.arange(len(texts))))
 
@@ -59,6 +60,10 @@ def test_windowed_memories_increase_the_first_stage_weight(tiny_onnx):
     assert weight([short] * 4) == pytest.approx(0.5)
     assert weight([long] * 4) == pytest.approx(2.0)
     assert weight([short, long] * 2) == pytest.approx(1.25)
+    assert weight([long] * 4, first_stage_windowed=1.0) == pytest.approx(1.0)
+    assert weight([short, long] * 2, first_stage_windowed=1.5) == pytest.approx(1.0)
+    assert weight([short] * 4, first_stage=0.7) == pytest.approx(0.7)
+    assert weight([short, long] * 2, first_stage=0.1, first_stage_windowed=0.3) == pytest.approx(0.2)
 
 
 def test_memories_beyond_max_scored_keep_the_first_stage_order(reranker):
@@ -80,3 +85,16 @@ def test_a_hundred_thousand_candidates(reranker):
     pool = [Memory("ruby" if i == 77_777 else f"cat {i}", first_stage_score=float(i == 77_777)) for i in range(100_000)]
     ranking = reranker.rerank(QUERY, pool, options=Options(max_scored=100), top_k=1)
     assert ranking[0].index == 77_777
+
+
+def test_long_queries_reduce_an_overridden_weight_of_bm25_too(folder):
+    query = QUERY + " and " + " ".join(f"chatter{n}" for n in range(30))
+    with Reranker(folder) as reranker:
+
+        def evidence(**weights):
+            options = Options(weights=weights)
+            ranking = reranker.rerank(query, ["ruby", *["cat"] * 11], explain=True, options=options)
+            return max(result.factors["first_stage"] for result in ranking)
+
+        assert evidence(first_stage=0.5) == pytest.approx(evidence())
+        assert evidence(first_stage=1.0) == pytest.approx(2 * evidence())

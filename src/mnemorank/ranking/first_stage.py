@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -54,9 +54,7 @@ class FirstStageRanking:
 
     def evidence(self, query: str, scored: Scored, options: Options) -> Floats:
         """Return the log-odds that the first stage is worth to each memory."""
-        weight = options.weights.get("first_stage")
-        if weight is None:
-            weight = first_stage_weight(query, scored, self.is_bm25)
+        weight = first_stage_weight(query, scored, self.is_bm25, options)
         return evidence(self.scores, weight, options.first_stage_method or scored.manifest.first_stage_method)
 
 
@@ -74,13 +72,13 @@ def memories_bm25(query: str, memories: Sequence[Memory], *, deadline: Deadline 
     return scores + _USER_WEIGHT * np.nan_to_num(user_scores)
 
 
-def first_stage_weight(query: str, scored: Scored, is_bm25: bool) -> float:
-    """Return the weight of the model's manifest for this request.
+def first_stage_weight(query: str, scored: Scored, is_bm25: bool, options: Options) -> float:
+    """Return the weight of the first stage for this request, by the manifest and the overrides in the options.
 
     It moves from `first_stage` to `first_stage_windowed` with the share of memories that the model read only in part,
     and is smaller for BM25 on long queries.
     """
-    weights = scored.manifest.weights
+    weights = replace(scored.manifest.weights, **options.weights)
     windowed = weights.first_stage if weights.first_stage_windowed is None else weights.first_stage_windowed
     weight = weights.first_stage + scored.windowed_share() * (windowed - weights.first_stage)
     return weight * bm25_trust(query, scored.manifest.long_query_terms) if is_bm25 else weight
