@@ -135,6 +135,17 @@ def test_drop_removes_stale_memories():
     assert dropped(found) == {0, 3}, "similar words alone never drop a memory"
 
 
+def test_a_memory_with_a_keyed_and_a_newer_similar_successor_is_dropped():
+    pool = [
+        fact("Ruby works at Zenith", "2019", metadata={"key": "job"}),
+        fact("a job at Apex", "2021", metadata={"key": "job"}),
+        fact("Ruby works at Aurora", "2024"),
+    ]
+    found = find_superseded(pool, similar=True)
+    assert found.because[0] == "similar"
+    assert dropped(found) == {0}
+
+
 def test_cycles_are_ignored():
     a = Memory("a", id="1", metadata={"supersedes": "2"})
     b = Memory("b", id="2", metadata={"supersedes": "1"})
@@ -317,6 +328,8 @@ def test_new_values_of_the_same_thing_supersede(older, newer):
         ("What's her job? And where was she before?", True),
         ("Where did Ruby work before her current job?", True),
         ("tell me where ruby used to work", True),
+        ("Where did I live? Where do I live now?", False),
+        ("I was ill. Where do I live?", False),
     ],
 )
 def test_the_question_of_a_chat_turn_decides(turn, past):

@@ -13,7 +13,6 @@ from mnemorank.memory.moment import Moment
 from mnemorank.memory.values import as_id, is_missing
 from mnemorank.ranking.rivals import Claim, are_rivals
 from mnemorank.results import StaleReason
-from mnemorank.text.sentences import split_sentences
 from mnemorank.text.similarity import cosine, name_similarity
 from mnemorank.text.words import terms
 
@@ -34,6 +33,8 @@ _PAST_WORDS = re.compile(
     r"(?:in|during|since|by) (?:\w+ )?(?:19|20)\d\d)\b",
     re.IGNORECASE,
 )
+# Unlike `split_sentences`, keeps short sentences apart ("I was ill. Where do I live?"). Not after "Dr.".
+_SENTENCE_END = re.compile(r"(?:(?<=\w{3}[.!?])|(?<=[!?\n]))\s+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +46,14 @@ class Supersession:
     :param because: position of an outdated memory → why it counts as replaced: one of the two says so (`stated`), they
         share a `key`, or their words are `similar`.
     :param successors: position of an outdated memory → positions of all that replaced it, newest first.
+    :param certain: positions of the outdated memories with a successor that is more than similar.
     """
 
     stale: dict[int, int] = field(default_factory=dict)
     future: frozenset[int] = frozenset()
     because: dict[int, StaleReason] = field(default_factory=dict)
     successors: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    certain: frozenset[int] = frozenset()
 
 
 def asks_about_the_past(query: str) -> bool:
@@ -58,7 +61,7 @@ def asks_about_the_past(query: str) -> bool:
 
     In a chat message only the last question counts, because nearly every message has a "was" somewhere.
     """
-    questions = [sentence for sentence in split_sentences(query) if sentence.rstrip().endswith("?")]
+    questions = [sentence for sentence in _SENTENCE_END.split(query) if sentence.rstrip().endswith("?")]
     return bool(_PAST_WORDS.search(questions[-1] if questions else query))
 
 
@@ -105,7 +108,8 @@ def find_superseded(
         successors[older].append(newer)
     newest = _without_cycles({older: newer[0] for older, newer in successors.items()})
     because = {older: pairs[older, newer] for older, newer in newest.items()}
-    return Supersession(newest, future, because, {older: tuple(successors[older]) for older in newest})
+    certain = frozenset(older for (older, _), reason in pairs.items() if reason != "similar")
+    return Supersession(newest, future, because, {older: tuple(successors[older]) for older in newest}, certain)
 
 
 def _is_planned(memory: Memory, reference: Moment | None) -> bool:
@@ -172,7 +176,7 @@ def demote(order: Sequence[int], superseded: Supersession, relevance: Sequence[f
 
 def dropped(superseded: Supersession) -> set[int]:
     """Return the stale memories that may be left out: never those that are merely similar to a newer one."""
-    return {item for item in superseded.stale if superseded.because[item] != "similar"}
+    return {i for i in superseded.stale if superseded.because[i] != "similar" or i in superseded.certain}
 
 
 def _stated_pairs(memories: Sequence[Memory], positions: Sequence[int]) -> dict[tuple[int, int], StaleReason]:
