@@ -61,7 +61,7 @@ class Reranker:
         return f"Reranker({', '.join([repr(model), *(f'{name}={value!r}' for name, value in named.items())])})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _create, self._arguments
+        return _create, (type(self), *self._arguments)
 
     def rerank(
         self,
@@ -236,8 +236,10 @@ def _load_model(model: str | Path | Scoring, options: dict[str, Any]) -> Scoring
     return model
 
 
-def _create(model: str | Path | Scoring, options: Options | None, model_options: dict[str, Any]) -> Reranker:
-    return Reranker(model, options=options, **model_options)
+def _create(
+    cls: type[Reranker], model: str | Path | Scoring, options: Options | None, model_options: dict[str, Any]
+) -> Reranker:
+    return cls(model, options=options, **model_options)
 
 
 def _score_pool(
@@ -255,13 +257,15 @@ def _score_pool(
     raw = np.full(len(pool), np.nan)
     matched: list[str | None] = [None] * len(pool)
     for position, i in enumerate(chosen):
-        raw[i], matched[i] = scored.raw[position], scored.matched[position]
+        # An infinite score is no score either: log-odds and probabilities could not be compared with it.
+        if np.isfinite(scored.raw[position]):
+            raw[i], matched[i] = scored.raw[position], scored.matched[position]
     missing = sum(bool(np.isnan(raw[i])) and bool(pool[i].text.strip()) for i in chosen)
     degraded = None
-    if missing and deadline is None:
-        degraded = Degradation("incomplete", f"the model returned no score for {missing} of {len(pool)} memories")
-    elif missing:
+    if missing and deadline is not None and deadline.expired:
         degraded = Degradation("deadline", f"{missing} of {len(pool)} memories were not scored before the deadline")
+    elif missing:
+        degraded = Degradation("incomplete", f"the model returned no score for {missing} of {len(pool)} memories")
     return Scored(raw, matched, scored.manifest), degraded
 
 

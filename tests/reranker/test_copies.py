@@ -31,5 +31,14 @@ def test_copies_of_a_chain_rank_like_the_original(folder, duplicate):
         assert [status.state for status in other.model.status()] == ["closed", "closed"]
 
 
+class Subclass(Reranker):
+    pass
+
+
+def test_copies_keep_the_class(folder):
+    with Subclass(folder) as reranker, pickle.loads(pickle.dumps(reranker)) as other:
+        assert type(other) is Subclass
+
+
 def test_arerank_has_the_signature_of_rerank():
     assert inspect.signature(Reranker.arerank) == inspect.signature(Reranker.rerank)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import math
 
 import numpy as np
 
-from mnemorank import Memory, Model, Options, Reranker, ScorerError
+from mnemorank import Failover, Memory, Model, Options, Reranker, ScorerError
+from mnemorank.model.lazy import LazyModel
 from mnemorank.model.model import Scored
 from tests.helpers.requests import POOL, QUERY
 
@@ -82,10 +84,45 @@ def test_nan_scores_of_a_model_are_reported_as_incomplete(folder):
         def score(self, query, memories, **_):
             return Scored(np.full(len(memories), np.nan), [None] * len(memories), self.manifest)
 
-    ranking = Reranker(Blank(Model.load(folder))).rerank(QUERY, POOL)
-    assert ranking.degraded is not None
+    reranker = Reranker(Blank(Model.load(folder)))
+    for deadline_ms in (None, 60_000):
+        ranking = reranker.rerank(QUERY, POOL, deadline_ms=deadline_ms)
+        assert ranking.degraded.kind == "incomplete"
+        assert "4 of 4" in ranking.degraded.message
+
+
+def test_infinite_scores_of_a_model_count_as_missing(folder):
+    class Infinite(Broken):
+        def score(self, query, memories, **_):
+            raw = np.array([math.inf, 1.0, -math.inf, 2.0])
+            return Scored(raw, ["window"] * 4, self.manifest)
+
+    ranking = Reranker(Infinite(Model.load(folder))).rerank(QUERY, POOL, options=Options(first_stage="none"))
+    assert [(r.index, r.scored) for r in ranking] == [(3, True), (1, True), (0, False), (2, False)]
     assert ranking.degraded.kind == "incomplete"
-    assert "4 of 4" in ranking.degraded.message
+    assert "2 of 4" in ranking.degraded.message
+
+
+def test_a_token_budget_is_ignored_if_tokens_cannot_be_counted(folder):
+    class Uncounted(Broken):
+        def score(self, query, memories, **options):
+            return self.model.score(query, memories, **options)
+
+        def count_tokens(self, memories):
+            raise ScorerError("no tokenizer")
+
+    ranking = Reranker(Uncounted(Model.load(folder)), options=Options(token_budget=1)).rerank(QUERY, POOL)
+    assert len(ranking) == 4
+    assert ranking.degraded is None
+    assert ranking[0].scored
+    assert any("token_budget" in warning for warning in ranking.warnings)
+
+
+def test_an_infinite_deadline_never_expires(folder):
+    with Reranker(Failover([LazyModel(folder)], timeouts=[None])) as reranker:
+        ranking = reranker.rerank(QUERY, POOL, deadline_ms=math.inf)
+    assert ranking.degraded is None
+    assert all(result.scored for result in ranking)
 
 
 def test_unscored_memories_follow_in_first_stage_order(folder):

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mnemorank import Options
+from mnemorank import Model, Options, Reranker
+from mnemorank.artifact.manifest import Calibration
 from tests.helpers.requests import POOL, QUERY
 
 
@@ -92,3 +97,12 @@ def test_saturated_probabilities_keep_their_order(reranker):
     ]
     options = Options(weights={"first_stage": 60}, supersession="off")
     assert [result.index for result in reranker.rerank(QUERY, pool, options=options)] == [0, 1, 2]
+
+
+def test_scores_that_round_to_zero_stay_positive_and_ordered(folder):
+    manifest = replace(Model.load(folder).manifest, calibration=Calibration(1.0, -2000.0))
+    with Reranker(folder) as usual, Reranker(replace(Model.load(folder), manifest=manifest)) as hopeless:
+        ranking = hopeless.rerank(QUERY, POOL)
+        assert [result.index for result in ranking] == [result.index for result in usual.rerank(QUERY, POOL)]
+    scores = [np.float32(result.score) for result in ranking]
+    assert all(first > second > 0 for first, second in pairwise(scores))

@@ -73,3 +73,14 @@ def test_selection_respects_supersession(reranker, selection):
     options = Options(first_stage="none", **selection)
     assert [r.index for r in reranker.rerank(QUERY, OLD_AND_NEW, options=options)] == [1, 0]
     assert [r.index for r in reranker.rerank(QUERY, OLD_AND_NEW, options=options, as_of="2020")] == [0, 1]
+
+
+def test_a_dropped_memory_still_demotes_what_it_replaced(reranker):
+    oldest = Memory("ruby work now at zenith", occurred_start="2015")
+    older = Memory("ruby work at zenith labs", occurred_start="2019", id="older")
+    newest = Memory("a dog now", occurred_start="2024", metadata={"supersedes": "older"})
+    for mode, expected in (("demote", [2, 1, 0]), ("drop", [2, 0])):
+        options = Options(first_stage="none", supersession=mode, supersede_similar=True)
+        ranking = reranker.rerank(QUERY, [oldest, older, newest], options=options)
+        assert [result.index for result in ranking] == expected
+        assert ranking[-1].stale_because == "similar"

@@ -45,6 +45,8 @@ _COUNTED_AT_ONCE = 16
 _TINY = np.finfo(np.float64).tiny
 # Relative gap below the predecessor for items that supersession or selection moved; large enough to survive float32.
 _STEP = 1e-6
+# Scores that round to 0 could not be told apart by such a gap.
+_MIN_SCORE = 1e-30
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,12 +156,7 @@ class Pipeline:
     def _unscored_order(self, top_k: int | None) -> list[int]:
         """Return the first-stage order within the token budget, memories that start after `as_of` last."""
         future = not_begun(self.pool, self.times.as_of)
-        order = sorted(self.first_stage.order, key=lambda i: i in future)[:top_k]
-        try:
-            return self._within_budget(order)
-        except MnemorankError as error:
-            self.warn(f"token_budget: ignored, the tokens could not be counted: {error}")
-            return order
+        return self._within_budget(sorted(self.first_stage.order, key=lambda i: i in future)[:top_k])
 
     def _order(self, scores: PoolScores) -> list[int]:
         """Return scored memories by score, then unscored ones in first-stage order, then empty texts."""
@@ -208,9 +205,10 @@ class Pipeline:
     def _with_supersession(self, order: list[int], superseded: Supersession, evidence: Floats) -> list[int]:
         if self._keeps_outdated:
             return order
+        chances = [float(chance) if math.isfinite(chance) else 0.0 for chance in evidence]
         left_out = self._dropped(superseded)
-        kept = [i for i in order if i not in left_out]
-        return demote(kept, superseded, [float(chance) if math.isfinite(chance) else 0.0 for chance in evidence])
+        # Dropped last, so that what a dropped memory replaces still ranks below the successor of both.
+        return [i for i in demote(order, superseded, chances) if i not in left_out]
 
     def _short_list(self, order: list[int], scores: PoolScores, top_k: int | None) -> list[int]:
         """Apply the floor, `top_k` and the token budget; unscored memories come last."""
@@ -227,7 +225,11 @@ class Pipeline:
         costs: dict[int, int] = {}
         for first in range(0, len(order), _COUNTED_AT_ONCE):
             chunk = order[first : first + _COUNTED_AT_ONCE]
-            costs.update(zip(chunk, self.model.count_tokens([self.pool[i] for i in chunk]), strict=True))
+            try:
+                costs.update(zip(chunk, self.model.count_tokens([self.pool[i] for i in chunk]), strict=True))
+            except MnemorankError as error:
+                self.warn(f"token_budget: ignored, the tokens could not be counted: {error}")
+                return order
             if sum(costs.values()) > budget:
                 break
         return within_budget(list(costs), costs, budget)
@@ -279,8 +281,9 @@ class Pipeline:
 
 
 def _below(score: float, previous: float) -> float:
-    """Return the score, or a number just below the previous one if it is not smaller."""
-    return score if score < previous else previous - max(abs(previous) * _STEP, _TINY)
+    """Return the score, or a number just below the previous one if it is not smaller. Both are above 0."""
+    score = max(score, _MIN_SCORE)
+    return score if score < previous else previous * (1 - _STEP)
 
 
 def _best(relevance: Any) -> float | None:
