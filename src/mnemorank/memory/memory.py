@@ -124,10 +124,10 @@ class Memory:
         on_error: OnError = "raise",
         report: Report = logger.warning,
     ) -> Memory:
-        """Read a memory from a string, a dict, a row, a LangChain Document, a hit of a vector store, or
-        `(record, score)`.
+        """Read a memory from a record.
 
-        Dates and score are also read from the record's `metadata` and `payload`, and all fields if the text is there,
+        A record is a string, a dict, a row, a LangChain Document, a hit of a vector store, or `(record, score)`. Dates
+        and score are also read from the record's `metadata` and `payload`, and all fields if the text is there,
         too. A bad value there is reported, never raised.
 
         :param field: the key of the text, or a path such as `payload.text`; by default the first of text, content,

@@ -65,7 +65,7 @@ def load_network(
             )
             network = network.to(device).eval()
     except Exception as error:  # transformers raises OSError, ValueError, RuntimeError, SafetensorError, …
-        raise ArtifactError(f"{folder}: the torch model could not be loaded: {_first_line(error)}") from error
+        raise ArtifactError(f"{folder}: the torch model could not be loaded: {first_line(error)}") from error
     network.requires_grad_(False)
     return LoadedNetwork(network, tuple(sorted(info["missing_keys"])))
 
@@ -80,7 +80,7 @@ def load_auto_tokenizer(*folders: Path) -> LoadedTokenizer:
             loaded = AutoTokenizer.from_pretrained(folder, local_files_only=True)
         tokenizer = Tokenizer.from_str(loaded.backend_tokenizer.to_str())
     except Exception as error:  # slow tokenizers have no backend; the errors of others share no base class
-        raise ArtifactError(f"{folder}: the tokenizer could not be loaded: {_first_line(error)}") from error
+        raise ArtifactError(f"{folder}: the tokenizer could not be loaded: {first_line(error)}") from error
     tokenizer.no_truncation()
     tokenizer.no_padding()
     pad = loaded.pad_token_id if loaded.pad_token_id is not None else loaded.eos_token_id
@@ -125,5 +125,6 @@ def _has_tokenizer(folder: Path) -> bool:
     return any((folder / name).is_file() for name in names)
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
+    """Return the first line of an error's message, or its type if it has none."""
     return (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -22,6 +22,7 @@ from mnemorank.scorers.torch.loading import (
     LoadedNetwork,
     LoadedTokenizer,
     adapter_base,
+    first_line,
     load_auto_tokenizer,
     load_network,
 )
@@ -144,8 +145,7 @@ def add_adapter(network: Any, folder: Path, name: str) -> Any:
 
 
 def _unusable(folder: Path, error: Exception) -> ArtifactError:
-    reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-    return ArtifactError(f"{folder}: the adapter does not fit its base: {reason}")
+    return ArtifactError(f"{folder}: the adapter does not fit its base: {first_line(error)}")
 
 
 def _load_base(folder: Path, device: torch.device, dtype: torch.dtype) -> LoadedNetwork:
