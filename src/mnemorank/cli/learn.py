@@ -249,8 +249,9 @@ def _print_deletion(deletion: Deletion, as_json: bool) -> None:
         print_json({name: getattr(deletion, name) for name in names})
         return
     print(f"deleted {deletion.events} events, {deletion.signals} signals, {deletion.examples} examples")
-    for version, count in deletion.models.items():
-        print(f"version {version} was trained on {count} deleted examples")
+    for name, count in deletion.models.items():
+        model = f"run {name.removeprefix('run:')}" if name.startswith("run:") else f"version {name}"
+        print(f"{model} was trained on {count} deleted examples")
 
 
 def _export(loop: Loop, arguments: argparse.Namespace) -> None:
