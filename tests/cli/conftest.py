@@ -10,3 +10,9 @@ def memories(tmp_path):
         '{"text": "a dog", "id": 3}\n'
     )
     return str(path)
+
+
+@pytest.fixture(autouse=True)
+def terminal_width(monkeypatch):
+    # pytest-xdist sets COLUMNS to the width of the terminal that started it.
+    monkeypatch.setenv("COLUMNS", "110")

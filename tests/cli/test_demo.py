@@ -3,8 +3,7 @@
 from mnemorank.cli import main
 
 
-def test_answers_its_questions(capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "110")
+def test_answers_its_questions(capsys):
     assert main(["demo"]) == 0
     out = capsys.readouterr().out
     assert "Aurora Labs" in out.split("Where does Ruby work now?")[1].splitlines()[1]
