@@ -5,8 +5,9 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -346,20 +347,27 @@ def postgres_processes(url: str) -> list[int]:
     return pids
 
 
+@contextmanager
+def frozen(url: str) -> Iterator[None]:
+    """Stop the server's processes for all open connections."""
+    pids = postgres_processes(url)
+    assert pids
+    try:
+        for pid in pids:
+            subprocess.run(["kill", "-STOP", str(pid)], check=True)
+        yield
+    finally:
+        for pid in pids:
+            subprocess.run(["kill", "-CONT", str(pid)], check=True)
+
+
 def test_events_fail_soon_when_postgres_is_frozen(postgres_url):
     """No timeout of the server helps if the process of the connection does not run."""
     with EventStore(postgres_url, timeout_seconds=0.5) as store:
         store.record(make_event())
-        frozen = postgres_processes(postgres_url)
-        assert frozen
-        try:
-            for pid in frozen:
-                subprocess.run(["kill", "-STOP", str(pid)], check=True)
+        with frozen(postgres_url):
             errors, seconds = record_in_threads(store, 8)
             later, more_seconds = record_in_threads(store, 2)
-        finally:
-            for pid in frozen:
-                subprocess.run(["kill", "-CONT", str(pid)], check=True)
         assert (len(errors), len(later)) == (8, 2)
         assert max(seconds, more_seconds) < 2.0
         deadline = time.monotonic() + 10
@@ -370,6 +378,22 @@ def test_events_fail_soon_when_postgres_is_frozen(postgres_url):
             except SQLAlchemyError:
                 assert time.monotonic() < deadline
         assert store.event(event_id) is not None
+
+
+def test_a_statement_on_a_frozen_postgres_fails_and_the_next_one_gets_another_connection(postgres_url, monkeypatch):
+    monkeypatch.setattr("mnemorank.learning.store.database._STATEMENT_TIMEOUT", 0.3)
+    monkeypatch.setattr("mnemorank.learning.store.postgres._GRACE", 0.2)
+    with EventStore(postgres_url) as store, ThreadPoolExecutor(1) as pool:
+        event_id = store.record(make_event())
+
+        def write_while_frozen() -> int:
+            with pytest.raises(SQLAlchemyError), store.database.writing() as connection, frozen(postgres_url):
+                connection.execute(sqlalchemy.text("SELECT 1"))
+            with frozen(postgres_url):
+                return store.add_signals([Signal(event_id, "click", 1)])
+
+        assert pool.submit(write_while_frozen).result(20) == 1
+        assert store.counts()["signals"] == 1
 
 
 def test_feedback_on_a_locked_postgres_fails_instead_of_waiting_forever(postgres_url, monkeypatch):

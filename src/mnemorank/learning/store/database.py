@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url, select, text
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, TimeoutError
@@ -18,6 +17,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, Timeout
 from mnemorank._internal.atomic import write_atomic
 from mnemorank.errors import ConflictError, InputError, MissingExtraError
 from mnemorank.learning.store import schema
+from mnemorank.learning.store.postgres import create_postgres_engine
 
 EVENT_TIMEOUT = 1.0
 """Default of `timeout_seconds`: how long recording an event may delay a response."""
@@ -25,11 +25,8 @@ EVENT_TIMEOUT = 1.0
 # Seconds that everything else may wait: feedback, mining, deletion.
 _LOCK_TIMEOUT = 30.0
 _STATEMENT_TIMEOUT = 300.0
-_CONNECT_TIMEOUT = 10
 _CHECKPOINT_TIMEOUT = 0.2  # nobody can write meanwhile
 _DELETION_LOCK = 7266839015
-# Detect a dead network within half a minute rather than the two hours of the operating system.
-_KEEPALIVE = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3, "tcp_user_timeout": 30_000}
 
 
 class Database:
@@ -206,7 +203,7 @@ def _create_engine(url: str | Path, lock_timeout: float, statement_timeout: floa
         parsed = _parse_url(url)
         if parsed.get_backend_name() == "sqlite":
             return _create_sqlite_engine(parsed)
-        return _create_postgres_engine(parsed, lock_timeout, statement_timeout)
+        return create_postgres_engine(parsed, lock_timeout, statement_timeout)
 
 
 @contextmanager
@@ -252,26 +249,6 @@ def _create_sqlite_engine(url: URL) -> Engine:
 
 def _busy_timeout(seconds: float) -> str:
     return f"PRAGMA busy_timeout={seconds * 1000:.0f}"
-
-
-def _create_postgres_engine(url: URL, lock_timeout: float, statement_timeout: float) -> Engine:
-    defaults = {"connect_timeout": _CONNECT_TIMEOUT, **_KEEPALIVE}
-    engine = create_engine(
-        url,
-        connect_args={name: value for name, value in defaults.items() if name not in url.query},
-        pool_pre_ping=True,
-        pool_timeout=lock_timeout,
-        hide_parameters=True,
-    )
-
-    @event.listens_for(engine, "connect")
-    def _connect(connection: Any, _record: object) -> None:
-        with connection.cursor() as cursor:
-            cursor.execute(f"SET lock_timeout = {lock_timeout * 1000:.0f}")
-            cursor.execute(f"SET statement_timeout = {statement_timeout * 1000:.0f}")
-        connection.commit()  # a rollback would undo the settings
-
-    return engine
 
 
 def _load_salt(connection: Connection) -> bytes:
