@@ -23,10 +23,14 @@ from mnemorank.server.lifespan import lifespan
 from mnemorank.server.middleware import BodyLimiter, OriginGuard, RequestLogger
 from mnemorank.server.model_slot import ModelSlot, load_served
 from mnemorank.server.observability import Metrics, Tracing, open_tracer_provider
+from mnemorank.server.pools import ThreadPool
 from mnemorank.server.settings import ServerSettings
 
 DESCRIPTION = """Rerank documents with the APIs of Cohere, Jina, Voyage, text-embeddings-inference, vLLM and infinity,
 and memories with mnemorank's own. Scores of the compatible APIs are calibrated relevance in [0, 1]."""
+
+_STORE_THREADS = 8
+_LEARNING_THREADS = 4
 
 
 def create_app(
@@ -35,7 +39,7 @@ def create_app(
     """Create the application. It loads its model when it starts.
 
     `app.state` holds what the routes use: `settings`, `keys`, `slot`, `catalog`, `engine`, `metrics`, `event_log`,
-    `learning`, `exploration`.
+    `learning`, `exploration`, and a thread pool for each thing that may hang.
 
     :param event_log: receives the events of the native route; by default the store of the settings, if any.
     :param tracer_provider: an OpenTelemetry `TracerProvider`; by default one for OTLP if `settings.otel` is set.
@@ -70,6 +74,9 @@ def create_app(
     state.catalog = ModelCatalog(settings)
     tracing = Tracing(open_tracer_provider() if tracer_provider is None and settings.otel else tracer_provider)
     state.engine = Engine(settings, state.slot, tracing)
+    state.store_pool = ThreadPool("event store", _STORE_THREADS, settings.max_requests)
+    state.learning_pool = ThreadPool("learning loop", _LEARNING_THREADS, settings.max_requests)
+    state.swap_pool = ThreadPool("model loader", 1, settings.max_requests)
     state.event_log = event_log if event_log is not None else _event_log(settings)
 
     modules = [import_module(f"mnemorank.server.api.{name}") for name in ROUTES]

@@ -85,12 +85,13 @@ class Engine:
                 active.cancel()
             self._add_log_fields(request, active, served)
 
-    def deadline(self, request: Request, deadline_ms: float | None = None) -> Deadline:
+    def deadline(self, request: Request, deadline_ms: float | None = None, *, has_timeout: bool = True) -> Deadline:
         """Create the deadline of a request: `request_timeout`, or sooner if the client wants it.
 
-        :param deadline_ms: from the body; the header `x-deadline-ms` works in every dialect.
+        :param deadline_ms: from the body; the header `x-deadline-ms` works on every route.
+        :param has_timeout: whether `request_timeout` applies.
         """
-        limits = [self.settings.request_timeout]
+        limits = [self.settings.request_timeout if has_timeout else math.inf]
         header = request.headers.get("x-deadline-ms")
         if header is not None:
             limits.append(_parse_milliseconds(header) / 1000)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
+from mnemorank._internal.deadline import Deadline
 from mnemorank.errors import MissingExtraError
 from mnemorank.learning.events import RerankEvent
 from mnemorank.server.errors import Problem
 from mnemorank.server.event_log import StoreLog
 from mnemorank.server.observability import log_failure, reason_of
+from mnemorank.server.pools import ThreadPool
 from mnemorank.server.settings import ServerSettings
 
 if TYPE_CHECKING:
@@ -107,15 +108,17 @@ def with_learning(settings: ServerSettings, learning: Learning) -> ServerSetting
     )
 
 
-async def run_in_store(work: Callable[[], T], outcome: str | None = None) -> T:
-    """Run work that uses the event store in a thread. A database error becomes a 503 response.
+async def run_in_store(
+    pool: ThreadPool, work: Callable[[], T], deadline: Deadline, *, outcome: str | None = None
+) -> T:
+    """Run work that uses the event store in a thread of the pool. A database error becomes a 503 response.
 
     :param outcome: what the error means for the caller, such as `nothing was stored`.
     """
     from sqlalchemy.exc import SQLAlchemyError
 
     try:
-        return await asyncio.to_thread(work)
+        return await pool.run(work, deadline)
     except SQLAlchemyError as error:
         log_failure(logger, "the event store failed", error)
         message = "; ".join(filter(None, (f"the event store failed: {reason_of(error)}", outcome)))

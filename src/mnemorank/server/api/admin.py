@@ -109,14 +109,17 @@ async def swap(request: Request, body: SwapRequest, caller: Admin) -> JSONRespon
     """Load, check and warm up a model, then serve it. A model that fails is refused, and the old one stays."""
     if caller.tenant is not None:
         raise Problem(403, "forbidden", "the model serves all tenants; use an admin key that is not bound to a tenant")
-    slot: ModelSlot = request.app.state.slot
-    catalog: ModelCatalog = request.app.state.catalog
+    state = request.app.state
+    slot: ModelSlot = state.slot
+    catalog: ModelCatalog = state.catalog
+    # Loading takes as long as it takes; a client that cannot wait sends x-deadline-ms.
+    deadline = state.engine.deadline(request, has_timeout=False)
     old = slot.current
     source = await asyncio.to_thread(catalog.find, body.model)
     if source is None:
         raise NotFoundError("no such model; GET /v1/models lists them", field="model", code="unknown_model")
     try:
-        new = await asyncio.to_thread(slot.swap, source)
+        new = await state.swap_pool.run(lambda: slot.swap(source), deadline)
     except SwapError as error:
         raise Problem(409, "model_refused", str(error), field="model") from error
     return JSONResponse({"model": new.label, "previous": old.label if old else None})

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from tempfile import SpooledTemporaryFile
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from fastapi import Depends, Query, Request
 from fastapi.responses import JSONResponse, StreamingResponse
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from mnemorank.learning.store.events import EventStore
 
 router = dialect_router("learning")
+T = TypeVar("T")
 
 FeedbackCaller = Annotated[Caller, Depends(requires("feedback"))]
 NameParameter = Annotated[str, Query(min_length=1, max_length=256)]
@@ -88,7 +89,7 @@ async def feedback(request: Request, body: FeedbackRequest, caller: FeedbackCall
                 raise InputError(error.message, field=field, code=error.code) from None
         return store.add_signals(signals)
 
-    new = await run_in_store(work, "nothing was stored")
+    new = await _run(request, work, "nothing was stored")
     return JSONResponse({"stored": len(body.signals), "new": new})
 
 
@@ -139,7 +140,7 @@ async def delete(
         learning = getattr(request.app.state, "learning", None)
         return learning.loop.delete(scope, name, owner) if learning else delete_by_scope(store, scope, name, owner)
 
-    deleted = await run_in_store(work, "nothing was deleted")
+    deleted = await _run(request, work, "nothing was deleted")
     return JSONResponse(
         {
             "events": deleted.events,
@@ -170,13 +171,18 @@ async def export(
         file.seek(0)
         return file
 
-    return StreamingResponse(_chunks(await run_in_store(work)), media_type="application/x-ndjson")
+    return StreamingResponse(_chunks(await _run(request, work)), media_type="application/x-ndjson")
 
 
 def _chunks(file: SpooledTemporaryFile[bytes]) -> Iterator[bytes]:
     with file:
         while chunk := file.read(_EXPORT_CHUNK_BYTES):
             yield chunk
+
+
+async def _run(request: Request, work: Callable[[], T], outcome: str | None = None) -> T:
+    state = request.app.state
+    return await run_in_store(state.store_pool, work, state.engine.deadline(request), outcome=outcome)
 
 
 def _store(request: Request) -> EventStore:

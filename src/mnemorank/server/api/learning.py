@@ -205,7 +205,10 @@ async def _respond(
     learning: Learning | None = getattr(request.app.state, "learning", None)
     if learning is None:
         raise NotFoundError("this server has no learning loop; start it with --learning", code="no_learning")
+    state = request.app.state
+    # Mining, evaluation and the like take as long as they take; a client that cannot wait sends x-deadline-ms.
+    deadline = state.engine.deadline(request, has_timeout=request.method == "GET")
     try:
-        return JSONResponse(await run_in_store(lambda: work(learning)), status_code)
+        return JSONResponse(await run_in_store(state.learning_pool, lambda: work(learning), deadline), status_code)
     except ArtifactError as error:
         raise Problem(409, "unusable_version", str(error)) from error
