@@ -108,9 +108,7 @@ def with_learning(settings: ServerSettings, learning: Learning) -> ServerSetting
     )
 
 
-async def run_in_store(
-    pool: ThreadPool, work: Callable[[], T], deadline: Deadline, *, outcome: str | None = None
-) -> T:
+async def run_in_store(pool: ThreadPool, work: Callable[[], T], deadline: Deadline, *, outcome: str | None = None) -> T:
     """Run work that uses the event store in a thread of the pool. A database error becomes a 503 response.
 
     :param outcome: what the error means for the caller, such as `nothing was stored`.
