@@ -331,3 +331,69 @@ def test_metadata_within_a_payload():
 def test_the_score_of_an_object_whose_metadata_is_an_object():
     hit = SimpleNamespace(properties={"text": "Ruby works"}, metadata=SimpleNamespace(distance=0.3, score=None))
     assert Memory.of(hit).first_stage_score == -0.3
+
+
+@pytest.mark.parametrize("holder", ["meta", "meta_data"])
+def test_dates_of_haystack_and_agno_documents(holder):
+    document = SimpleNamespace(id="d1", content="Ruby likes tea", **{holder: {"created_at": AT, "page": 3}})
+    memory = Memory.of(document)
+    assert (memory.id, memory.mentioned_at, memory.metadata["page"]) == ("d1", Moment.parse(AT), 3)
+
+
+def test_a_crewai_match():
+    record = SimpleNamespace(id="r1", content="Ruby likes tea", created_at=AT, metadata={"valid_from": "2023"})
+    memory = Memory.of(SimpleNamespace(record=record, score=0.7, match_reasons=["semantic"]))
+    assert (memory.text, memory.id, memory.first_stage_score) == ("Ruby likes tea", "r1", 0.7)
+    assert (memory.mentioned_at, memory.occurred_start) == (Moment.parse(AT), Moment(2023))
+
+
+class NodeWithScore:
+    """Like LlamaIndex's, whose `text` raises for nodes that are not TextNodes."""
+
+    def __init__(self, node, score):
+        self.node, self.score = node, score
+
+    @property
+    def text(self):
+        raise ValueError("Node must be a TextNode to get text.")
+
+
+def test_a_llamaindex_node_that_is_not_a_text_node():
+    node = SimpleNamespace(node_id="n1", text="Ruby likes tea", metadata={"valid_from": "2023", "valid_until": "2024"})
+    memory = Memory.of(NodeWithScore(node, 0.7))
+    assert (memory.text, memory.id, memory.first_stage_score) == ("Ruby likes tea", "n1", 0.7)
+    assert (memory.occurred_start, memory.occurred_end) == (Moment(2023), Moment(2024))
+
+
+def test_a_zep_edge():
+    edge = SimpleNamespace(uuid_="e1", fact="Ruby likes tea", valid_at="2023-01-01T00:00:00Z", invalid_at=None)
+    memory = Memory.of(edge)
+    assert (memory.id, memory.is_ongoing) == ("e1", True)
+
+
+def test_a_memos_item_keeps_its_first_stage_score():
+    metadata = SimpleNamespace(relativity=0.4, created_at=AT.isoformat(), memory_type="LongTermMemory", key="Tea")
+    memory = Memory.of(SimpleNamespace(id="m1", memory="Ruby likes tea", metadata=metadata))
+    assert (memory.first_stage_score, memory.mentioned_at, memory.type) == (0.4, Moment.parse(AT), None)
+
+
+def test_an_object_that_contains_itself():
+    item = SimpleNamespace(text="Ruby likes tea")
+    item.node = item.record = item
+    assert Memory.of(item).text == "Ruby likes tea"
+
+
+@pytest.mark.parametrize(
+    ("record", "name"),
+    [
+        ({"text": "a", "attributes": {"since": "2024-03"}}, "attributes.since"),
+        (SimpleNamespace(fact="a", attributes={"since": "2024-03"}), "attributes.since"),
+        (SimpleNamespace(memory="a", metadata=SimpleNamespace(memoryTime="2024-03-05")), "memoryTime"),
+        (SimpleNamespace(content="a", meta={"publishedAt": "2024-03-05"}), "meta.publishedAt"),
+        (SimpleNamespace(content="a", meta={"created_at": "last spring"}), "meta.created_at"),
+    ],
+)
+def test_a_date_that_is_not_understood_gives_a_warning(record, name):
+    reports = []
+    assert Memory.of(record, report=reports.append).date is None
+    assert [report.partition(": ")[0] for report in reports] == [name]

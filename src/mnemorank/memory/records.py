@@ -15,7 +15,7 @@ from mnemorank.memory.values import DATE_FIELDS, ValueReader, as_id, is_missing,
 # The names that memory stores give to our fields, in order of preference.
 ALIASES: Mapping[str, tuple[str, ...]] = {
     "text": ("text", "content", "memory", "page_content", "document", "fact"),
-    "id": ("id", "_id", "memory_id", "doc_id", "node_id", "uuid"),
+    "id": ("id", "_id", "memory_id", "doc_id", "node_id", "uuid", "uuid_"),
     "type": ("type", "fact_type", "memory_type"),
     "context": ("context",),
     "occurred_start": ("occurred_start", "valid_from", "valid_at", "start_date"),
@@ -26,14 +26,37 @@ ALIASES: Mapping[str, tuple[str, ...]] = {
     "confidence": ("confidence",),
     "proof_count": ("proof_count",),
     "trust": ("trust",),
-    "first_stage_score": ("first_stage_score", "score", "similarity", "_score"),
+    "first_stage_score": (
+        "first_stage_score",
+        "score",
+        "similarity",
+        "_score",
+        "relevance_score",
+        "reranking_score",
+        "relativity",
+    ),
 }
 # Lower is better: negated and used as the score of a record that has none.
 DISTANCES = ("distance", "_distance")
-# Where a hit keeps the stored record: Pinecone, Qdrant, Elasticsearch, Weaviate, Milvus, Redis, LangGraph.
-HOLDERS = ("metadata", "payload", "_source", "properties", "entity", "fields", "value")
+# Where a hit keeps the stored record: Pinecone, Haystack, agno, Qdrant, Elasticsearch, Weaviate, Milvus, Redis,
+# LangGraph, CrewAI, LlamaIndex.
+HOLDERS = (
+    "metadata",
+    "meta",
+    "meta_data",
+    "payload",
+    "_source",
+    "properties",
+    "entity",
+    "fields",
+    "value",
+    "record",
+    "node",
+)
 # Read even if the text is elsewhere; the other holders are read only if they have the text.
-_ALWAYS_READ = HOLDERS[:2]
+_ALWAYS_READ = HOLDERS[:4]
+# Holders that may be objects with a text of their own.
+_OBJECT_HOLDERS = ("record", "node")
 # What is read from a holder without the text: what retrieval libraries add to a document's metadata.
 _METADATA_FIELDS = (*DATE_FIELDS, "first_stage_score")
 # LangGraph's own examples store {"data": text}.
@@ -73,8 +96,7 @@ def as_mapping(value: object, text_field: str | None = None) -> Mapping[str, Any
     if hasattr(value, "keys") and hasattr(value, "__getitem__"):
         return {key: value[key] for key in list(value.keys())}
     named = () if text_field is None else (text_field.partition(".")[0],)
-    unknown_dates = [name for name in getattr(value, "__dict__", ()) if _is_date_name(name)]
-    attributes = _attributes(value, (*_ATTRIBUTES, *unknown_dates, *named))
+    attributes = _attributes(value, (*_ATTRIBUTES, *named))
     return attributes if any(name in attributes for name in (*ALIASES["text"], *HOLDERS, *named)) else None
 
 
@@ -255,21 +277,35 @@ def _at(record: Mapping[str, Any], path: Sequence[str]) -> Any:
 
 
 def _attributes(value: object, names: Iterable[str]) -> dict[str, Any]:
-    """Return the attributes that are set, and the holders that are dicts.
+    """Return the attributes that are set, the holders, and what may hold an unread date, to warn of it.
 
     A `metadata` that is an object (Weaviate, MemOS) gives its dates and score.
     """
-    holders = {name: getattr(value, name, None) for name in HOLDERS}
+    holders = {name: _attribute(value, name) for name in HOLDERS}
     attributes: dict[str, Any] = {}
     if holders["metadata"] is not None and not isinstance(holders["metadata"], Mapping):
-        for name in (*_DATE_NAMES, *_SCORE_NAMES):
-            attributes[name] = getattr(holders["metadata"], name, None)
-    for name in names:
-        attribute = getattr(value, name, None)
-        if attribute is not None:
-            attributes[name] = attribute
-    attributes = {name: each for name, each in attributes.items() if each is not None and not callable(each)}
+        attributes = _named_attributes(holders["metadata"], (*_DATE_NAMES, *_SCORE_NAMES))
+    attributes.update(_named_attributes(value, names))
+    for name in _OBJECT_HOLDERS:
+        if holders[name] is not None and not isinstance(holders[name], (str, Mapping)):
+            holders[name] = _named_attributes(holders[name], (*_ATTRIBUTES, "metadata"))
     return {**attributes, **{name: each for name, each in holders.items() if isinstance(each, Mapping)}}
+
+
+def _named_attributes(value: object, names: Iterable[str]) -> dict[str, Any]:
+    found = {name: _attribute(value, name) for name in names}
+    for name, each in getattr(value, "__dict__", {}).items():
+        if name[:1] != "_" and (_is_date_name(name) or (isinstance(each, Mapping) and any(map(_is_date_name, each)))):
+            found.setdefault(name, each)
+    return {name: each for name, each in found.items() if each is not None and not callable(each)}
+
+
+def _attribute(value: object, name: str) -> Any:
+    """Return an attribute, None if there is none. LlamaIndex's `text` raises ValueError for nodes without a text."""
+    try:
+        return getattr(value, name, None)
+    except ValueError:
+        return None
 
 
 def _check_range(fields: dict[str, Any], reader: ValueReader) -> None:
@@ -300,7 +336,7 @@ def _warn_of_unread_dates(metadata: Mapping[str, Any], names: Mapping[str, str],
 
 
 def _date_candidates(key: object, name: str, value: object) -> Iterator[tuple[str, object]]:
-    if key in HOLDERS and isinstance(value, Mapping):
+    if isinstance(value, Mapping):
         for inner_key, inner in value.items():
             if (inner_key in _DATE_NAMES or _is_date_name(inner_key)) and _is_date_like(inner):
                 yield f"{name}.{inner_key}", inner
