@@ -3,7 +3,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test check lint coverage docs wheel clean
+.PHONY: demo test test-integrations check lint coverage docs wheel clean
 
 demo: $(VENV)/.demo
 	@$(BIN)/mnemorank demo
@@ -11,6 +11,11 @@ demo: $(VENV)/.demo
 # Everything, the slow tests included.
 test: $(VENV)/.dev $(VENV)/.browser
 	$(BIN)/python -m pytest -n 2
+
+# The adapters against the real frameworks, each in an environment of its own: minutes of downloads the first time.
+# Only some: make test-integrations ONLY="langchain mem0"
+test-integrations:
+	$(PYTHON) integration_tests/run.py $(ONLY)
 
 # The fast lane while you work: lint, types and all tests that are not marked slow.
 check: lint
@@ -57,4 +62,4 @@ $(VENV)/.browser: $(BIN)/python
 	@touch $@
 
 clean:
-	rm -rf $(VENV) build dist site
+	rm -rf $(VENV) .integrations build dist site

@@ -11,6 +11,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.error
 import urllib.request
@@ -187,3 +188,10 @@ def _send(arguments: list[str]) -> str:
     except urllib.error.HTTPError as error:
         with error:
             return error.read().decode()
+
+
+if __name__ == "__main__":  # `make test-integrations` runs pages in environments without the other tests' needs
+    for name in sys.argv[1:]:
+        path = Path(name).resolve()
+        with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+            PageRunner(path).run()

@@ -1,0 +1,1 @@
+"""Adapters for other frameworks, one per module. Each needs its framework, this package needs none."""

@@ -1,0 +1,131 @@
+"""What the adapters share: rank a framework's objects, and return their positions with scores that keep the order."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from mnemorank.memory.memory import Memory, MemoryLike, read_memories
+from mnemorank.reranker import Reranker
+from mnemorank.results import Ranking, Result
+
+logger = logging.getLogger(__name__)
+
+# A longer text is a message, a session or a document, and not a fact that holds from the day it was stored.
+_MAX_FACT_CHARACTERS = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Ranked:
+    """An object's place in a ranking.
+
+    :param index: its position in the pool.
+    :param score: strictly decreasing along the ranking, so that sorting by it keeps the order; None if the model scored
+        nothing and the order is the first stage's.
+    :param relevance: the calibrated probability that it answers the query; None if the model did not score it.
+    :param stale: a newer memory of the pool replaces it.
+    """
+
+    index: int
+    score: float | None = None
+    relevance: float | None = None
+    stale: bool = False
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """What adapters add to an object's metadata besides its score."""
+        return {"relevance": self.relevance, **({"stale": True} if self.stale else {})}
+
+
+class Adapter:
+    """Ranks the objects of a framework for a query.
+
+    Problems in the data, such as a bad date, are logged and not raised: they are the store's, not the caller's.
+
+    :param model: as in `Reranker`, loaded by the first call; or a `Reranker`.
+    :param key: the name of a metadata field. Memories with the same value are about the same thing, and the newest
+        replaces the others.
+    :param facts: the objects are facts of a memory store. A short one that only has the date when it was stored counts
+        as true since then.
+    :param arguments: further arguments of `Reranker.rerank`, such as `options` and `deadline_ms`.
+    """
+
+    def __init__(
+        self, model: str | Path | Reranker = "mini", *, key: str | None = None, facts: bool = False, **arguments: Any
+    ) -> None:
+        self.model = model
+        self.key = key
+        self.facts = facts
+        self.arguments = arguments
+
+    @cached_property
+    def reranker(self) -> Reranker:
+        return self.model if isinstance(self.model, Reranker) else Reranker(self.model)
+
+    def rank(self, query: str, records: Iterable[MemoryLike], top_k: int | None = None) -> list[Ranked]:
+        """Rank all the records, then keep `top_k`. Without a query or memories the order stays."""
+        records = list(records)
+        if not query.strip() or not records:
+            return [Ranked(index) for index in range(len(records))][:top_k]
+        arguments = {"on_error": "skip", **self.arguments}
+        reading = {name: arguments.pop(name) for name in ("field", "on_error") if name in arguments}
+        warnings: list[str] = []
+        pool = read_memories(records, **reading, report=warnings.append)
+        if self.key is not None:
+            pool = [_with_key(memory, self.key) for memory in pool]
+        if self.facts:
+            pool = [_dated_fact(memory) for memory in pool]
+        ranking = self.reranker.rerank(query, pool, top_k=top_k, **arguments)
+        for warning in (*warnings, *ranking.warnings):
+            logger.warning("%s", warning)
+        return _ranked(ranking)
+
+    async def arank(self, query: str, records: Iterable[MemoryLike], top_k: int | None = None) -> list[Ranked]:
+        """Run `rank` in a thread, so that the event loop stays free."""
+        return await asyncio.to_thread(self.rank, query, records, top_k)
+
+    def score_pairs(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
+        """Return the relevance of each pair of a query and a text, by the model alone. Raises `ScorerError`."""
+        positions: dict[str, list[int]] = {}
+        for position, (query, _) in enumerate(pairs):
+            positions.setdefault(query, []).append(position)
+        scores = [0.0] * len(pairs)
+        for query, places in positions.items():
+            if not query.strip():
+                continue
+            for place, score in zip(places, self.reranker.score(query, [pairs[i][1] for i in places]), strict=True):
+                scores[place] = score.relevance or 0.0
+        return scores
+
+
+def _with_key(memory: Memory, name: str) -> Memory:
+    # A field called `key` is renamed when it is read from another store's record, where it may be an id or a title.
+    value = memory.metadata.get("store_key" if name == "key" else name)
+    return memory if value is None else replace(memory, metadata={**memory.metadata, "key": value})
+
+
+def _dated_fact(memory: Memory) -> Memory:
+    is_undated = memory.occurred_start is None and memory.occurred_end is None
+    if is_undated and memory.is_state and memory.speaker is None and len(memory.text) <= _MAX_FACT_CHARACTERS:
+        return replace(memory, occurred_start=memory.mentioned_at)
+    return memory
+
+
+def _ranked(ranking: Ranking) -> list[Ranked]:
+    scored = [result for result in ranking if result.score is not None]
+    unscored = ranking[len(scored) :]  # they come last
+    lowest = scored[-1].score if scored else None
+    return [_place(result, result.score) for result in scored] + [
+        # Below the last score, and above 0.
+        _place(result, None if lowest is None else lowest * (1 - number / (len(unscored) + 1)))
+        for number, result in enumerate(unscored, 1)
+    ]
+
+
+def _place(result: Result, score: float | None) -> Ranked:
+    return Ranked(result.index, score, result.relevance, result.stale)
