@@ -9,8 +9,10 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from fastapi.responses import JSONResponse
 
 from mnemorank.errors import ScorerError
+from mnemorank.server import requests
 
 TEXTS = ["the cat", "ruby works at aurora labs", "ruby", "where does the dog live", "berlin in march 2024"]
 
@@ -213,3 +215,58 @@ def test_results_are_the_same_without_batching(start, tiny_tokenizer, batching):
     assert {entry["index"]: entry["score"] for entry in answer.json()} == {0: 0, 1: 0, 2: 0, 3: -1, 4: -1}
     own = sum(len(tiny_tokenizer.encode(text, add_special_tokens=False).ids) for text in TEXTS)
     assert answer.headers["x-compute-tokens"] == str(2 * len(TEXTS) + own)
+
+
+LONG = ["ruby works at aurora labs " * 40] * 100
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v2/rerank", {"query": "ruby", "documents": LONG}),
+        ("/v1/rerank", {"query": "ruby", "documents": LONG}),
+        ("/v1/rerank", {"query": "ruby", "documents": LONG, "top_k": 3, "return_documents": True}),
+        ("/rerank", {"query": "ruby", "texts": LONG, "return_text": True}),
+        ("/rerank", {"query": "ruby", "documents": LONG}),
+        ("/score", {"text_1": "ruby", "text_2": LONG}),
+        ("/v1/memories/rerank", {"query": "ruby", "memories": LONG}),
+    ],
+)
+def test_the_event_loop_does_no_work_that_grows_with_the_request(server, monkeypatch, path, body):
+    threads = []
+
+    def observe(owner, name):
+        function = getattr(owner, name)
+
+        def observed(*arguments, **options):
+            threads.append((name, threading.current_thread().name))
+            return function(*arguments, **options)
+
+        monkeypatch.setattr(owner, name, observed)
+
+    observe(requests, "parse_json")
+    observe(requests, "_check_length")
+    observe(JSONResponse, "render")
+    assert server.client.post(path, json=body).status_code == 200
+    assert {name for name, _ in threads} == {"parse_json", "_check_length", "render"}
+    assert {thread.rpartition("_")[0] for _, thread in threads} == {"mnemorank-request", "mnemorank-request parser"}
+
+
+@pytest.mark.parametrize("documents", [["ruby", 7] * 20_000, ["ruby"] * 20_000])
+def test_errors_in_large_bodies_are_those_of_small_ones(server, documents):
+    answer = server.client.post("/v2/rerank", json={"query": "ruby", "documents": documents})
+    assert answer.status_code == 422
+    assert "documents" in answer.json()["message"]
+
+
+def test_a_large_body_that_is_parsed_too_late_is_504(server, monkeypatch):
+    released = threading.Event()
+    parse = requests.parse_json
+    monkeypatch.setattr(requests, "parse_json", lambda body: (released.wait(20), parse(body))[1])
+    body = {"query": "ruby", "memories": LONG}
+    try:
+        answer = server.client.post("/v1/memories/rerank", json=body, headers={"x-deadline-ms": "200"})
+        assert server.client.get("/health").status_code == 200
+    finally:
+        released.set()
+    assert (answer.status_code, answer.json()["error"]["code"]) == (504, "timeout")

@@ -29,6 +29,7 @@ from mnemorank.server.settings import ServerSettings
 DESCRIPTION = """Rerank documents with the APIs of Cohere, Jina, Voyage, text-embeddings-inference, vLLM and infinity,
 and memories with mnemorank's own. Scores of the compatible APIs are calibrated relevance in [0, 1]."""
 
+_PARSER_THREADS = 2
 _STORE_THREADS = 8
 _LEARNING_THREADS = 4
 
@@ -74,6 +75,7 @@ def create_app(
     state.catalog = ModelCatalog(settings)
     tracing = Tracing(open_tracer_provider() if tracer_provider is None and settings.otel else tracer_provider)
     state.engine = Engine(settings, state.slot, tracing)
+    state.parser_pool = ThreadPool("request parser", _PARSER_THREADS, settings.max_requests)
     state.store_pool = ThreadPool("event store", _STORE_THREADS, settings.max_requests)
     state.learning_pool = ThreadPool("learning loop", _LEARNING_THREADS, settings.max_requests)
     state.swap_pool = ThreadPool("model loader", 1, settings.max_requests)

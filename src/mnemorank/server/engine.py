@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import math
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from fastapi import Request
+from fastapi import Request, Response
 
 from mnemorank._internal.deadline import Deadline
 from mnemorank.errors import InputError
@@ -44,12 +45,15 @@ class Engine:
         self,
         request: Request,
         work: Callable[[ServedModel, Deadline], T],
+        respond: Callable[[Completed[T]], Response],
         deadline: Deadline,
         *,
         needs_all: bool = False,
-    ) -> Completed[T]:
-        """Run the work in a thread on the current model. A client that disconnects cancels the deadline.
+    ) -> Response:
+        """Do the work in a thread on the current model. A client that disconnects cancels the deadline.
 
+        :param work: also checks the request, as large requests would hold up the event loop.
+        :param respond: writes the response, in the same thread.
         :param needs_all: partial results are useless to the client.
         """
         if self._active >= self.settings.max_requests:
@@ -58,12 +62,13 @@ class Engine:
         served = self.slot.acquire()
         self._active += 1
 
-        def run_in_thread() -> T:
+        def run_in_thread() -> Response:
             current_request.set(active)
             with self._tracing.span("rank"):
-                return work(served, deadline)
+                value = work(served, deadline)
+            return respond(Completed(value, served, active))
 
-        def finish(done: asyncio.Future[T]) -> None:
+        def finish(done: asyncio.Future[Response]) -> None:
             self._active -= 1
             self.slot.release(served)
             if not done.cancelled():
@@ -78,7 +83,7 @@ class Engine:
             await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
             if not future.done():
                 raise RequestCanceledError("the client disconnected")
-            return Completed(future.result(), served, active)
+            return future.result()
         finally:
             disconnected.cancel()
             if not future.done():
@@ -86,18 +91,19 @@ class Engine:
             self._add_log_fields(request, active, served)
 
     def deadline(self, request: Request, deadline_ms: float | None = None, *, has_timeout: bool = True) -> Deadline:
-        """Create the deadline of a request: `request_timeout`, or sooner if the client wants it.
+        """Create the deadline of a request: `request_timeout` after it was received, or sooner if the client wants it.
 
         :param deadline_ms: from the body; the header `x-deadline-ms` works on every route.
         :param has_timeout: whether `request_timeout` applies.
         """
         limits = [self.settings.request_timeout if has_timeout else math.inf]
+        waited = time.monotonic() - getattr(request.state, "received_at", time.monotonic())
         header = request.headers.get("x-deadline-ms")
         if header is not None:
             limits.append(_parse_milliseconds(header) / 1000)
         if deadline_ms is not None:
             limits.append(deadline_ms / 1000)
-        return Deadline(min(limits))
+        return Deadline(min(limits) - waited)
 
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)

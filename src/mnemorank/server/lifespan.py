@@ -43,7 +43,7 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         engine.close()
-        for pool in (app.state.store_pool, app.state.learning_pool, app.state.swap_pool):
+        for pool in (app.state.parser_pool, app.state.store_pool, app.state.learning_pool, app.state.swap_pool):
             pool.close()
         await asyncio.to_thread(slot.close)
         if app.state.learning is not None:

@@ -152,6 +152,7 @@ class BodyLimiter:
                 await self._refuse(problem, scope, receive, send, is_arriving=bool(body))
                 return
             if is_complete:
+                scope["state"]["received_at"] = time.monotonic()
                 await self.app(scope, _replay(bytes(body), receive), send)
         finally:
             self._free_bytes += len(body)

@@ -11,15 +11,19 @@ from contextvars import ContextVar
 from typing import Any, TypeAlias
 
 from fastapi import Request, Response
+from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 
 from mnemorank._internal.deadline import Deadline
+from mnemorank.errors import MnemorankError
 from mnemorank.memory.memory import ALIASES, Memory
 from mnemorank.memory.records import HOLDERS
-from mnemorank.server.errors import Problem, RequestCanceledError
+from mnemorank.server.errors import Problem, RequestCanceledError, as_problem
 from mnemorank.server.settings import ServerSettings
 
 MAX_NAME_LENGTH = 256
+# Bodies from this size on are parsed in a thread: 32 MB would hold up the event loop for a second and more.
+_LARGE_BODY = 32 * 1024
 _Records: TypeAlias = dict[tuple[str, ...], dict[str, Any]]
 # Lists under these names are read as one string.
 _JOINED = (*ALIASES["context"], *ALIASES["entities"])
@@ -195,12 +199,32 @@ def _strings(value: object, name: str) -> Iterator[tuple[Sequence[object], str]]
 
 
 class StrictRequest(Request):
-    """A request whose body is parsed strictly. The parsed body is kept in the scope for error writers."""
+    """A request whose body is parsed strictly and validated, a large one in a thread.
+
+    The parsed body is kept in the scope for error writers.
+    """
+
+    body_field: Any = None
 
     async def json(self) -> Any:
-        body = parse_json(await self.body())
-        self.scope["mnemorank.body"] = body
-        return body
+        """Return the body as an instance of the route's model, which FastAPI accepts as it is."""
+        body = await self.body()
+        if len(body) < _LARGE_BODY:
+            return self._read(body)
+        state = self.app.state
+        try:
+            return await state.parser_pool.run(lambda: self._read(body), state.engine.deadline(self))
+        except MnemorankError as error:  # FastAPI would take it for a malformed body
+            raise as_problem(error) from error
+
+    def _read(self, body: bytes) -> Any:
+        parsed = self.scope["mnemorank.body"] = parse_json(body)
+        if self.body_field is None:
+            return parsed
+        value, errors = self.body_field.validate(parsed, {}, loc=("body",))
+        if errors:
+            raise as_problem(RequestValidationError(errors))
+        return value
 
 
 class StrictRoute(APIRoute):
@@ -208,7 +232,9 @@ class StrictRoute(APIRoute):
         handler = super().get_route_handler()
 
         async def strict_handler(request: Request) -> Response:
-            return await handler(StrictRequest(request.scope, request.receive))
+            strict = StrictRequest(request.scope, request.receive)
+            strict.body_field = self.body_field
+            return await handler(strict)
 
         return strict_handler
 

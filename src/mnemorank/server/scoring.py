@@ -8,7 +8,7 @@ from contextvars import copy_context
 from dataclasses import dataclass
 
 import numpy as np
-from fastapi import Request
+from fastapi import Request, Response
 
 from mnemorank import Options, Ranking
 from mnemorank._internal.arrays import logit
@@ -69,70 +69,75 @@ class DocumentScores:
         return sorted(range(len(self.relevance)), key=lambda i: (-self.relevance[i], -self.logits[i], i))[:top_n]
 
 
+Respond = Callable[[Completed[DocumentScores]], Response]
+
+
 async def score_documents(
     request: Request,
     query: str,
     documents: Sequence[str],
+    respond: Respond,
     *,
     field: str = "documents",
     instruction: str | None = None,
     max_tokens: int | None = None,
-) -> Completed[DocumentScores]:
-    """Check the limits and score the documents for the query.
+) -> Response:
+    """Check the limits, score the documents for the query, and respond.
 
     :param field: the dialect's name for the documents, for error messages.
     :param max_tokens: read only this many tokens of each document.
     """
     engine: Engine = request.app.state.engine
-    deadline = engine.deadline(request)
-    check_query(query, engine.settings)
-    check_instruction(instruction, engine.settings)
-    check_documents(documents, engine.settings, field)
     _log_query(request, query)
 
     def work(served: ServedModel, deadline: Deadline) -> DocumentScores:
+        check_query(query, engine.settings)
+        check_instruction(instruction, engine.settings)
+        check_documents(documents, engine.settings, field)
         served.model.scorer.room(query, instruction)  # raises QueryTooLongError: dialects have no place for warnings
         return _score(served, deadline, query, documents, instruction, max_tokens)
 
-    return await engine.run(request, work, deadline, needs_all=True)
+    return await engine.run(request, work, respond, engine.deadline(request), needs_all=True)
 
 
 async def score_pairs(
     request: Request,
-    pairs: Sequence[tuple[str, str]],
+    queries: Sequence[str],
+    documents: Sequence[str],
+    respond: Respond,
     *,
     fields: tuple[str, str],
     instruction: str | None = None,
     max_tokens: int | None = None,
-) -> Completed[DocumentScores]:
-    """Check the limits and score pairs of a query and a document.
+) -> Response:
+    """Check the limits, score each document for the query at its position, and respond.
 
+    :param queries: as many as documents, or one for all of them.
     :param fields: the dialect's names for the queries and the documents, for error messages.
     """
     engine: Engine = request.app.state.engine
-    deadline = engine.deadline(request)
-    positions: dict[str, list[int]] = {}
-    for i, (query, _) in enumerate(pairs):
-        positions.setdefault(query, []).append(i)
-    check_instruction(instruction, engine.settings)
-    check_documents([document for _, document in pairs], engine.settings, fields[1])
-    for query in positions:
-        check_query(query, engine.settings, fields[0])
-    _log_query(request, next(iter(positions)))
+    _log_query(request, queries[0])
 
     def work(served: ServedModel, deadline: Deadline) -> DocumentScores:
+        check_instruction(instruction, engine.settings)
+        check_documents(documents, engine.settings, fields[1])
+        positions: dict[str, list[int]] = {}
+        for i in range(len(documents)):
+            positions.setdefault(queries[i] if len(queries) > 1 else queries[0], []).append(i)
+        for query in positions:
+            check_query(query, engine.settings, fields[0])
         for query in positions:  # a query that is too long is an error before anything is scored
             served.model.scorer.room(query, instruction)
 
         def score_query(query: str) -> DocumentScores:
-            documents = [pairs[i][1] for i in positions[query]]
-            return _score(served, deadline, query, documents, instruction, max_tokens)
+            own = [documents[i] for i in positions[query]]
+            return _score(served, deadline, query, own, instruction, max_tokens)
 
         return DocumentScores.join(
             list(zip(positions.values(), _in_threads(score_query, list(positions)), strict=True))
         )
 
-    return await engine.run(request, work, deadline, needs_all=True)
+    return await engine.run(request, work, respond, engine.deadline(request), needs_all=True)
 
 
 def _score(

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 from uuid import uuid4
 
-from fastapi import Request
+from fastapi import Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import ConfigDict, Field, StrictFloat, StrictInt
 
@@ -22,6 +22,7 @@ from mnemorank.server.api.schemas import (
     error_responses,
 )
 from mnemorank.server.auth import Reader
+from mnemorank.server.engine import Completed
 from mnemorank.server.errors import Problem
 from mnemorank.server.scoring import DocumentScores, score_documents
 
@@ -95,26 +96,29 @@ ERRORS = {"/v2/rerank": write_error}
     response_model=CohereResponse,
     responses=error_responses({"message": "invalid request: query: is empty"}),
 )
-async def rerank(request: Request, body: CohereRequest, caller: Reader) -> JSONResponse:
+async def rerank(request: Request, body: CohereRequest, caller: Reader) -> Response:
     """Rerank documents, compatible with Cohere."""
     documents = body.documents
-    completed = await score_documents(request, body.query, documents, max_tokens=body.max_tokens_per_doc)
-    scores = completed.value
-    results: list[dict[str, Any]] = [
-        {"index": i, "relevance_score": scores.relevance[i]} for i in scores.order(body.top_n or None)
-    ]
-    if body.relevant_spans is not None and body.relevant_spans.mode == "enabled":
-        results = [_with_span(result, documents, scores, body.relevant_spans) for result in results]
-    return JSONResponse(
-        {
-            "id": str(uuid4()),
-            "results": results,
-            "meta": {
-                "api_version": {"version": "2", "is_experimental": False},
-                "billed_units": {"search_units": math.ceil(len(documents) / _DOCUMENTS_PER_SEARCH_UNIT)},
-            },
-        }
-    )
+
+    def respond(completed: Completed[DocumentScores]) -> JSONResponse:
+        scores = completed.value
+        results: list[dict[str, Any]] = [
+            {"index": i, "relevance_score": scores.relevance[i]} for i in scores.order(body.top_n or None)
+        ]
+        if body.relevant_spans is not None and body.relevant_spans.mode == "enabled":
+            results = [_with_span(result, documents, scores, body.relevant_spans) for result in results]
+        return JSONResponse(
+            {
+                "id": str(uuid4()),
+                "results": results,
+                "meta": {
+                    "api_version": {"version": "2", "is_experimental": False},
+                    "billed_units": {"search_units": math.ceil(len(documents) / _DOCUMENTS_PER_SEARCH_UNIT)},
+                },
+            }
+        )
+
+    return await score_documents(request, body.query, documents, respond, max_tokens=body.max_tokens_per_doc)
 
 
 def _with_span(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from fastapi import Body, Request
+from fastapi import Body, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import ConfigDict, Discriminator, Field, Tag
 
@@ -21,8 +21,9 @@ from mnemorank.server.api.schemas import (
     error_responses,
 )
 from mnemorank.server.auth import Reader
+from mnemorank.server.engine import Completed
 from mnemorank.server.errors import Problem
-from mnemorank.server.scoring import score_documents
+from mnemorank.server.scoring import DocumentScores, score_documents
 
 _EXAMPLE: dict[str, Any] = {
     "model": "mini",
@@ -53,7 +54,8 @@ class VoyageRequest(DialectModel):
 
 
 def _dialect(body: Any) -> str:
-    return ":voyage" if isinstance(body, dict) and ("top_k" in body or "truncation" in body) else ":jina"
+    has_voyage_fields = isinstance(body, dict) and ("top_k" in body or "truncation" in body)
+    return ":voyage" if has_voyage_fields or isinstance(body, VoyageRequest) else ":jina"
 
 
 Either = Annotated[
@@ -70,23 +72,33 @@ ERRORS = {"/v1/rerank": write_error}
 
 
 @router.post("/v1/rerank", responses=error_responses({"detail": "query: is empty"}))
-async def rerank(request: Request, body: Annotated[Either, Body()], caller: Reader) -> JSONResponse:
+async def rerank(request: Request, body: Annotated[Either, Body()], caller: Reader) -> Response:
     """Rerank documents, compatible with Jina, and with Voyage if the body has `top_k` or `truncation`."""
-    documents = body.documents
-    completed = await score_documents(request, body.query, documents)
-    scores, tokens = completed.value, completed.usage.tokens
-    model = completed.served.model.manifest.name
-    if isinstance(body, VoyageRequest):
-        data: list[dict[str, Any]] = [
-            {"index": i, "relevance_score": scores.relevance[i]} for i in scores.order(body.top_k)
-        ]
-        if body.return_documents:
-            data = [{**entry, "document": documents[entry["index"]]} for entry in data]
-        return JSONResponse({"object": "list", "data": data, "model": model, "usage": {"total_tokens": tokens}})
+
+    def respond(completed: Completed[DocumentScores]) -> JSONResponse:
+        model, tokens = completed.served.model.manifest.name, completed.usage.tokens
+        if isinstance(body, VoyageRequest):
+            data = _voyage_results(completed.value, body)
+            return JSONResponse({"object": "list", "data": data, "model": model, "usage": {"total_tokens": tokens}})
+        usage = {"total_tokens": tokens, "prompt_tokens": tokens}
+        return JSONResponse({"model": model, "usage": usage, "results": _jina_results(completed.value, body)})
+
+    return await score_documents(request, body.query, body.documents, respond)
+
+
+def _jina_results(scores: DocumentScores, body: JinaRequest) -> list[dict[str, Any]]:
     results: list[dict[str, Any]] = [
         {"index": i, "relevance_score": scores.relevance[i]} for i in scores.order(body.top_n or None)
     ]
     if body.return_documents:
-        results = [{**result, "document": {"text": documents[result["index"]]}} for result in results]
-    usage = {"total_tokens": tokens, "prompt_tokens": tokens}
-    return JSONResponse({"model": model, "usage": usage, "results": results})
+        results = [{**result, "document": {"text": body.documents[result["index"]]}} for result in results]
+    return results
+
+
+def _voyage_results(scores: DocumentScores, body: VoyageRequest) -> list[dict[str, Any]]:
+    results: list[dict[str, Any]] = [
+        {"index": i, "relevance_score": scores.relevance[i]} for i in scores.order(body.top_k)
+    ]
+    if body.return_documents:
+        results = [{**result, "document": body.documents[result["index"]]} for result in results]
+    return results

@@ -7,7 +7,7 @@ import random
 from collections.abc import Mapping
 from typing import Any
 
-from fastapi import Request
+from fastapi import Request, Response
 from fastapi.responses import JSONResponse
 
 from mnemorank import Ranking
@@ -36,19 +36,18 @@ _MAX_COMPARISONS = 2_000_000
 
 
 @router.post("/v1/memories/rerank", response_model=MemoriesResponse, responses=error_responses(ERROR_EXAMPLE))
-async def rerank(request: Request, body: MemoriesRequest, caller: Reader) -> JSONResponse:
+async def rerank(request: Request, body: MemoriesRequest, caller: Reader) -> Response:
     """Rank memories by the full pipeline: relevance, first stage, dates, supersession, selection."""
     engine: Engine = request.app.state.engine
     settings: ServerSettings = request.app.state.settings
-    deadline = engine.deadline(request, body.deadline_ms)
-    _check_limits(body, settings)
-    options = body.ranking_options()
     tenant = resolve_tenant(caller, body.tenant)
     event_id = new_event_id()
     if settings.log_texts:
         request.state.log_fields["query"] = body.query
 
     def work(served: ServedModel, deadline: Deadline) -> Ranking:
+        _check_limits(body, settings)
+        options = body.ranking_options()
         ranking = served.reranker.rerank_within(
             deadline,
             body.query,
@@ -65,9 +64,11 @@ async def rerank(request: Request, body: MemoriesRequest, caller: Reader) -> JSO
         )
         return _record(request, ranking, body, served, event_id, tenant)
 
-    completed = await engine.run(request, work, deadline)
-    _count_degradation(request, completed.value)
-    return JSONResponse(_response(completed, event_id, body))
+    def respond(completed: Completed[Ranking]) -> JSONResponse:
+        _count_degradation(request, completed.value)
+        return JSONResponse(_response(completed, event_id, body))
+
+    return await engine.run(request, work, respond, engine.deadline(request, body.deadline_ms))
 
 
 def _check_limits(body: MemoriesRequest, settings: ServerSettings) -> None:

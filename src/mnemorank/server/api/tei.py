@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 from uuid import uuid4
 
-from fastapi import Body, Request
+from fastapi import Body, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import ConfigDict, Discriminator, Field, Tag
 
@@ -15,9 +15,10 @@ from mnemorank.server.api import vllm
 from mnemorank.server.api.schemas import AnyOf, DialectModel, Flag, Text, Texts, dialect_router, error_responses
 from mnemorank.server.api.vllm import VllmRerankRequest
 from mnemorank.server.auth import Reader
+from mnemorank.server.engine import Completed
 from mnemorank.server.errors import Problem
 from mnemorank.server.requests import ActiveRequest
-from mnemorank.server.scoring import score_documents
+from mnemorank.server.scoring import DocumentScores, score_documents
 
 
 class TeiRequest(DialectModel):
@@ -41,7 +42,8 @@ class TeiRequest(DialectModel):
 
 
 def _dialect(body: Any) -> str:
-    return ":vllm" if isinstance(body, dict) and "documents" in body and "texts" not in body else ":tei"
+    has_documents = isinstance(body, dict) and "documents" in body and "texts" not in body
+    return ":vllm" if has_documents or isinstance(body, VllmRerankRequest) else ":tei"
 
 
 Either = Annotated[
@@ -73,18 +75,21 @@ ERRORS = {"/rerank": write_error}
 
 
 @router.post("/rerank", responses=error_responses({"error": "`texts` cannot be empty", "error_type": "Empty"}, 424))
-async def rerank(request: Request, body: Annotated[Either, Body()], caller: Reader) -> JSONResponse:
+async def rerank(request: Request, body: Annotated[Either, Body()], caller: Reader) -> Response:
     """Rerank texts, compatible with text-embeddings-inference, and with vLLM if the body has `documents`."""
     if isinstance(body, VllmRerankRequest):
         return await _rerank_as_vllm(request, body)
     started = time.monotonic()
-    completed = await score_documents(request, body.query, body.texts, field="texts")
-    values = completed.value.logits if body.raw_scores else completed.value.relevance
-    results: list[dict[str, Any]] = [{"index": i, "score": values[i]} for i in completed.value.order()]
-    if body.return_text:
-        results = [{**result, "text": body.texts[result["index"]]} for result in results]
-    characters = len(body.query) * len(body.texts) + sum(map(len, body.texts))
-    return JSONResponse(results, headers=_headers(completed.usage, time.monotonic() - started, characters))
+
+    def respond(completed: Completed[DocumentScores]) -> JSONResponse:
+        values = completed.value.logits if body.raw_scores else completed.value.relevance
+        results: list[dict[str, Any]] = [{"index": i, "score": values[i]} for i in completed.value.order()]
+        if body.return_text:
+            results = [{**result, "text": body.texts[result["index"]]} for result in results]
+        characters = len(body.query) * len(body.texts) + sum(map(len, body.texts))
+        return JSONResponse(results, headers=_headers(completed.usage, time.monotonic() - started, characters))
+
+    return await score_documents(request, body.query, body.texts, respond, field="texts")
 
 
 def _headers(usage: ActiveRequest, total_seconds: float, characters: int) -> dict[str, str]:
@@ -105,24 +110,27 @@ def _headers(usage: ActiveRequest, total_seconds: float, characters: int) -> dic
     }
 
 
-async def _rerank_as_vllm(request: Request, body: VllmRerankRequest) -> JSONResponse:
+async def _rerank_as_vllm(request: Request, body: VllmRerankRequest) -> Response:
     documents = body.documents
-    completed = await score_documents(
-        request, body.query, documents, instruction=body.instruction, max_tokens=vllm.max_tokens(body)
-    )
-    scores, tokens = completed.value, completed.usage.tokens
-    values = scores.logits if body.raw_scores or vllm.wants_logits(body) else scores.relevance
-    results: list[dict[str, Any]] = [
-        {"index": i, "document": {"text": documents[i]}, "relevance_score": values[i]}
-        for i in scores.order(body.top_n or None)
-    ]
-    if body.return_documents is False:
-        results = [{"index": r["index"], "relevance_score": r["relevance_score"]} for r in results]
-    return JSONResponse(
-        {
-            "id": f"rerank-{uuid4().hex}",
-            "model": completed.served.model.manifest.name,
-            "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
-            "results": results,
-        }
+
+    def respond(completed: Completed[DocumentScores]) -> JSONResponse:
+        scores, tokens = completed.value, completed.usage.tokens
+        values = scores.logits if body.raw_scores or vllm.wants_logits(body) else scores.relevance
+        results: list[dict[str, Any]] = [
+            {"index": i, "document": {"text": documents[i]}, "relevance_score": values[i]}
+            for i in scores.order(body.top_n or None)
+        ]
+        if body.return_documents is False:
+            results = [{"index": r["index"], "relevance_score": r["relevance_score"]} for r in results]
+        return JSONResponse(
+            {
+                "id": f"rerank-{uuid4().hex}",
+                "model": completed.served.model.manifest.name,
+                "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
+                "results": results,
+            }
+        )
+
+    return await score_documents(
+        request, body.query, documents, respond, instruction=body.instruction, max_tokens=vllm.max_tokens(body)
     )

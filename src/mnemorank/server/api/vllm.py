@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any
 from uuid import uuid4
 
-from fastapi import Request
+from fastapi import Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import ConfigDict, Field, StrictInt, model_validator
 
@@ -24,8 +24,9 @@ from mnemorank.server.api.schemas import (
     error_responses,
 )
 from mnemorank.server.auth import Reader
+from mnemorank.server.engine import Completed
 from mnemorank.server.errors import Problem
-from mnemorank.server.scoring import score_pairs
+from mnemorank.server.scoring import DocumentScores, score_pairs
 
 Truncation = Annotated[StrictInt, Field(ge=-1, le=MAX_INTEGER)]
 _FIELD_PAIRS = (("text_1", "text_2"), ("queries", "documents"), ("data_1", "data_2"))
@@ -107,32 +108,36 @@ ERRORS = {"/score": write_error, "/v1/score": write_error}
 
 @router.post("/v1/score", response_model=ScoreResponse, responses=error_responses(ERROR_EXAMPLE))
 @router.post("/score", response_model=ScoreResponse, responses=error_responses(ERROR_EXAMPLE))
-async def score(request: Request, body: ScoreRequest, caller: Reader) -> JSONResponse:
+async def score(request: Request, body: ScoreRequest, caller: Reader) -> Response:
     """Score texts for queries, compatible with vLLM."""
     names, first, second = body.sides()
     if len(first) not in (1, len(second)):
         message = f"expected one text or as many as {names[1]} ({len(second)}), got {len(first)}"
         raise InputError(message, field=names[0])
-    queries = first * len(second) if len(first) == 1 else first
-    if not queries:
+    if not second:
         raise Problem(400, "empty", f"{names[1]}: is empty", field=names[1])
-    completed = await score_pairs(
+
+    def respond(completed: Completed[DocumentScores]) -> JSONResponse:
+        scores = completed.value.logits if wants_logits(body) else completed.value.relevance
+        return JSONResponse(
+            {
+                "id": f"score-{uuid4().hex}",
+                "object": "list",
+                "created": int(time.time()),
+                "model": completed.served.model.manifest.name,
+                "data": [{"index": i, "object": "score", "score": value} for i, value in enumerate(scores)],
+                "usage": usage(completed.usage.tokens),
+            }
+        )
+
+    return await score_pairs(
         request,
-        list(zip(queries, second, strict=True)),
+        first,
+        second,
+        respond,
         fields=names,
         instruction=body.instruction,
         max_tokens=max_tokens(body),
-    )
-    scores = completed.value.logits if wants_logits(body) else completed.value.relevance
-    return JSONResponse(
-        {
-            "id": f"score-{uuid4().hex}",
-            "object": "list",
-            "created": int(time.time()),
-            "model": completed.served.model.manifest.name,
-            "data": [{"index": i, "object": "score", "score": value} for i, value in enumerate(scores)],
-            "usage": usage(completed.usage.tokens),
-        }
     )
 
 
