@@ -45,7 +45,11 @@ def run(python: Path, *arguments: str, cwd: Path) -> str:
 def test_holds_the_package_and_its_assets_and_nothing_else(wheel: Path):
     assert wheel.stat().st_size < MAX_BYTES
     names = zipfile.ZipFile(wheel).namelist()
-    assert {name.split("/")[0].split("-")[0] for name in names} == {"mnemorank"}
+    assert {name.split("/")[0].split("-")[0] for name in names} == {"mnemorank", "haystack_integrations"}
+    # A namespace that other packages share: an __init__.py in it would hide theirs.
+    assert [name for name in names if name.startswith("haystack_")] == [
+        "haystack_integrations/components/rankers/mnemorank/__init__.py"
+    ]
     for asset in (
         "models/mini/model.onnx",
         "models/mini/mnemorank.json",

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from mnemorank.memory.memory import Memory, MemoryLike, read_memories
+from mnemorank.options import Options
 from mnemorank.reranker import Reranker
 from mnemorank.results import Ranking, Result
 
@@ -61,6 +62,8 @@ class Adapter:
         self.model = model
         self.key = key
         self.facts = facts
+        if isinstance(arguments.get("options"), Mapping):  # from a framework's configuration file
+            arguments["options"] = Options(**arguments["options"])
         self.arguments = arguments
 
     @cached_property

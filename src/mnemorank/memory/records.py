@@ -286,7 +286,8 @@ def _attributes(value: object, names: Iterable[str]) -> dict[str, Any]:
     if holders["metadata"] is not None and not isinstance(holders["metadata"], Mapping):
         attributes = _named_attributes(holders["metadata"], (*_DATE_NAMES, *_SCORE_NAMES))
     attributes.update(_named_attributes(value, names))
-    for name in _OBJECT_HOLDERS:
+    has_text = any(name in attributes for name in ALIASES["text"])
+    for name in () if has_text else _OBJECT_HOLDERS:
         if holders[name] is not None and not isinstance(holders[name], (str, Mapping)):
             holders[name] = _named_attributes(holders[name], (*_ATTRIBUTES, "metadata"))
     return {**attributes, **{name: each for name, each in holders.items() if isinstance(each, Mapping)}}
