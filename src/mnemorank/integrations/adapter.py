@@ -17,7 +17,7 @@ from mnemorank.results import Ranking, Result
 
 logger = logging.getLogger(__name__)
 
-# A longer text is a message, a session or a document, and not a fact that holds from the day it was stored.
+# A longer text is a session or a document, and not a fact that holds from the day it was stored.
 _MAX_FACT_CHARACTERS = 300
 
 
@@ -114,7 +114,7 @@ def _with_key(memory: Memory, name: str) -> Memory:
 
 def _dated_fact(memory: Memory) -> Memory:
     is_undated = memory.occurred_start is None and memory.occurred_end is None
-    if is_undated and memory.is_state and memory.speaker is None and len(memory.text) <= _MAX_FACT_CHARACTERS:
+    if is_undated and memory.is_state and len(memory.text) <= _MAX_FACT_CHARACTERS:
         return replace(memory, occurred_start=memory.mentioned_at)
     return memory
 
