@@ -17,7 +17,7 @@ from mnemorank.errors import ArtifactError
 
 MANIFEST = "mnemorank.json"
 SCHEMA = 1
-FAMILIES = ("onnx", "torch", "lora", "yes-no", "remote")
+FAMILIES = ("onnx", "split", "torch", "lora", "yes-no", "remote")
 DEFAULT_MAX_LENGTH = 512
 
 

@@ -73,13 +73,14 @@ def add(first: Tensor, second: Tensor) -> Tensor:
 def attend(projected: Tensor, mask: Tensor, heads: int) -> Tensor:
     """Compute attention from queries, keys and values stored side by side.
 
-    :param mask: of shape (batch, sequence), 1 for tokens and 0 for padding.
+    :param mask: of shape (batch, sequence) or (batch, sequence, sequence), 1 for tokens to look at and 0 for others.
     """
+    mask = mask[:, None, None] if mask.dim() == 2 else mask[:, None]
     batch, length, width = projected.shape
     split = projected.view(batch, length, 3, heads, width // 3 // heads).permute(2, 0, 3, 1, 4)
     query, key, value = split.unbind()
     scores = query @ key.transpose(-1, -2) * query.shape[-1] ** -0.5
-    weights = torch.softmax(scores + (1 - mask[:, None, None].to(scores.dtype)) * LOWEST, dim=-1)
+    weights = torch.softmax(scores + (1 - mask.to(scores.dtype)) * LOWEST, dim=-1)
     return (weights @ value).transpose(1, 2).reshape(batch, length, width // 3)
 
 
@@ -142,9 +143,11 @@ class FusedLayer(nn.Module):
     def forward(self, hidden: Tensor, mask: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         """Compute the layer.
 
-        :param mask: of shape (batch, 1, 1, sequence), 0 for tokens and very low for padding.
+        :param mask: of shape (batch, 1, 1, sequence) or (batch, 1, sequence, sequence), 0 for tokens to look at and very
+            low for others.
         """
-        attended = self._attention(hidden, (mask[:, 0, 0] == 0).to(torch.int32))
+        mask = mask[:, 0, 0] if mask.shape[2] == 1 else mask[:, 0]
+        attended = self._attention(hidden, (mask == 0).to(torch.int32))
         attended = self.attention_norm(add(self.attention_output(attended), hidden))
         return self.norm(add(self.output(self._activated(attended)), attended))  # type: ignore[no-any-return]
 

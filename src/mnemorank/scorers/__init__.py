@@ -17,6 +17,7 @@ __all__ = ["Passage", "Scorer", "open_scorer"]
 # Module and class of each family. They are imported on use, since most need optional dependencies.
 _SCORERS = {
     "onnx": ("mnemorank.scorers.onnx", "OnnxScorer"),
+    "split": ("mnemorank.scorers.split", "SplitScorer"),
     "torch": ("mnemorank.scorers.torch.classifier", "ClassifierScorer"),
     "lora": ("mnemorank.scorers.torch.lora", "LoraScorer"),
     "yes-no": ("mnemorank.scorers.torch.causal_lm", "CausalLMScorer"),

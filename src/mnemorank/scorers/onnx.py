@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import numpy as np
 import onnxruntime as ort
@@ -52,7 +53,7 @@ class OnnxScorer(BasePairScorer):
         self._writer = InputWriter(tokenizer, manifest)
         super().__init__(manifest.name, self._writer)
         self._pad_id = _pad_id(artifact, tokenizer)
-        self._session: ort.InferenceSession | None = _open_session(artifact)
+        self._session: ort.InferenceSession | None = open_session(artifact.file("model.onnx", "onnx/model.onnx"))
         self._inputs = _checked_inputs(artifact, self._session)
         self.on_batch: Callable[[Batch], None] | None = None
         self._workers = Workers(self.threads, "mnemorank")
@@ -99,8 +100,8 @@ class OnnxScorer(BasePairScorer):
         return one_score_per_row(np.asarray(logits, dtype=np.float64), self.name)
 
 
-def _open_session(artifact: Artifact) -> ort.InferenceSession:
-    path = artifact.file("model.onnx", "onnx/model.onnx")
+def open_session(path: Path) -> ort.InferenceSession:
+    """Load a graph to run on one core at a time; callers run several batches at once instead."""
     options = ort.SessionOptions()
     options.intra_op_num_threads = 1
     options.inter_op_num_threads = 1

@@ -17,6 +17,7 @@ from transformers.utils import logging as _logging
 from mnemorank._internal.jsonio import read_json
 from mnemorank.artifact.resolve import HUB_PREFIX, resolve
 from mnemorank.errors import ArtifactError
+from mnemorank.scorers.torch import split as _split  # noqa: F401 registers the architecture
 
 transformers_logging: Any = _logging  # its functions carry no types
 _quiet_lock = threading.RLock()
