@@ -42,3 +42,16 @@ def adapters(folders: Path, qwen_classifier: Path) -> tuple[Path, Path]:
         tiny_models.adapter(folders / "adapter-support", qwen_classifier, seed=1),
         tiny_models.adapter(folders / "adapter-travel", qwen_classifier, seed=2),
     )
+
+
+@pytest.fixture(scope="session")
+def split_torch(folders: Path) -> Path:
+    return tiny_models.split_encoder(folders / "split-torch")
+
+
+@pytest.fixture(scope="session")
+def split_onnx(folders: Path, split_torch: Path) -> Path:
+    """A split encoder as it is shipped: three INT8 graphs that share their weights."""
+    from mnemorank.export.exporter import export
+
+    return export(split_torch, folders / "split-onnx", "int8").path

@@ -25,6 +25,8 @@ from transformers import (
 )
 
 from mnemorank.artifact.hop_features import ROLES
+from mnemorank.artifact.manifest import Manifest, write_manifest
+from mnemorank.scorers.torch.split import SplitClassifier, SplitConfig
 from tests.conftest import WORDS, build_tokenizer
 
 QUERY = "Where does Ruby work now?"
@@ -63,6 +65,28 @@ def _write(network: Any, folder: Path, seed: int = 7) -> Path:
             elif "norm" not in name.lower():
                 parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.1)
     network.save_pretrained(folder)
+    return folder
+
+
+def split_encoder(folder: Path) -> Path:
+    """A split encoder of three layers, one of which reads query and memory apart, with a manifest."""
+    tokenizer = build_tokenizer()
+    inputs = ["input_ids", "attention_mask", "token_type_ids"]
+    special = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
+    _save(tokenizer, folder, model_input_names=inputs, **special)
+    config = SplitConfig(
+        apart_layers=1,
+        vocab_size=tokenizer.get_vocab_size(),
+        hidden_size=32,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+        intermediate_size=48,
+        max_position_embeddings=128,
+        num_labels=1,
+    )
+    _write(SplitClassifier(config), folder)
+    manifest = Manifest(name="tiny-split", family="torch", format="hindsight-2", max_length=64)
+    write_manifest(folder, manifest, [path.name for path in folder.iterdir()])
     return folder
 
 

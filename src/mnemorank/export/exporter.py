@@ -25,7 +25,9 @@ from mnemorank.export.calibration_data import calibration_examples, sample_examp
 from mnemorank.export.graph import Feed, bert_layers, fuse, load_classifier, tokenizer_folders, write_graph
 from mnemorank.export.parity import METRIC, Parity, ParityError, compare_graphs, make_feeds, torch_scores
 from mnemorank.export.quantize import int8_dynamic, int8_static
+from mnemorank.export.split import GRAPHS, WEIGHTS, write_split_graphs
 from mnemorank.scorers.encoding import InputWriter
+from mnemorank.scorers.torch.split import SplitClassifier
 from mnemorank.scorers.torch.loading import load_auto_tokenizer
 from mnemorank.training.base_model import max_positions
 from mnemorank.training.checkpoints import new_folder
@@ -35,6 +37,7 @@ from mnemorank.training.qat import SCALES_FILE, WeightScales
 __all__ = ["QUANTIZATIONS", "ExportResult", "Parity", "ParityError", "export"]
 
 QUANTIZATIONS = ("none", "int8", "int8-static", "int4")
+SPLIT_QUANTIZATIONS = ("none", "int8")
 DEFAULT_TOLERANCE = 0.01
 
 
@@ -81,6 +84,10 @@ def export(
             field="quantize",
         )
     network = load_classifier(artifact)
+    is_split = isinstance(network, SplitClassifier)
+    if is_split and quantize not in SPLIT_QUANTIZATIONS:
+        expected_names = " or ".join(SPLIT_QUANTIZATIONS)
+        raise InputError(f"expected {expected_names} for a split encoder, got {quantize!r}", field="quantize")
     artifact = _limit_length(artifact, network.config)
     tokenizer = load_auto_tokenizer(*tokenizer_folders(artifact)).tokenizer
     notes: list[str] = []
@@ -100,13 +107,19 @@ def export(
         tokenizer.save(str(folder / "tokenizer.json"))
         work = folder / "work"
         work.mkdir()
-        fp32 = work / "fp32.onnx"
-        is_bert = bert_layers(network) is not None
-        _write_fp32(artifact, fp32)
-        name, note = _quantize(quantize, artifact, fp32, folder / "model.onnx", calibration_feeds, is_bert, scales)
+        note: str | None = None
+        if is_split:
+            fp32 = work / "graphs" / "model.onnx"
+            name = _write_split(artifact, fp32.parent, folder, quantize, calibration_feeds or compared)
+        else:
+            fp32 = work / "fp32.onnx"
+            is_bert = bert_layers(network) is not None
+            _write_fp32(artifact, fp32)
+            name, note = _quantize(quantize, artifact, fp32, folder / "model.onnx", calibration_feeds, is_bert, scales)
         parity = compare_graphs(fp32, folder / "model.onnx", expected, compared)
         parity = replace(parity, note="; ".join([*notes, *([note] if note else [])]) or None)
-        manifest = replace(artifact.manifest, family="onnx", quantization=name, files={})
+        family = "split" if is_split else "onnx"
+        manifest = replace(artifact.manifest, family=family, quantization=name, files={})
         if dev:
             parity = _with_dev_metric(parity, manifest, folder, fp32, dev)
         parity.check(tolerance)
@@ -134,6 +147,14 @@ def _write_fp32(
     write_graph(network, path, fuse_projections=fuse_projections, calibration=calibration)
     if not is_bert:
         fuse(path, config)
+
+
+def _write_split(artifact: Artifact, fp32: Path, target: Path, quantize: str, calibration: Sequence[Feed]) -> str:
+    """Write the graphs in fp32 and as they are shipped; return the name of the quantization for the manifest."""
+    fp32.mkdir()
+    write_split_graphs(load_classifier(artifact), fp32, quantize=False, calibration=calibration)
+    write_split_graphs(load_classifier(artifact), target, quantize=quantize == "int8", calibration=calibration)
+    return "int8-dynamic" if quantize == "int8" else "none"
 
 
 def _quantize(
@@ -171,7 +192,7 @@ def _quantize(
 def _with_dev_metric(parity: Parity, manifest: Manifest, folder: Path, fp32: Path, dev: Sequence[Example]) -> Parity:
     """Add the dev metric of the fp32 graph and of the exported one."""
     from mnemorank.model.model import Model
-    from mnemorank.scorers.onnx import OnnxScorer
+    from mnemorank.scorers import open_scorer
     from mnemorank.training.evaluation import evaluate_model
 
     fp32_folder = fp32.with_name("fp32")
@@ -179,10 +200,13 @@ def _with_dev_metric(parity: Parity, manifest: Manifest, folder: Path, fp32: Pat
     shutil.copy(fp32, fp32_folder / "model.onnx")
     for name in ("tokenizer.json", "config.json"):
         shutil.copy(folder / name, fp32_folder / name)
+    if manifest.family == "split":
+        for name in (*GRAPHS, WEIGHTS):
+            shutil.copy(fp32.with_name(name), fp32_folder / name)
     values = []
     for path, quantization in ((fp32_folder, "none"), (folder, manifest.quantization)):
         variant = replace(manifest, quantization=quantization)
-        model = Model(variant, OnnxScorer(Artifact(path, variant, has_manifest=True)))
+        model = Model(variant, open_scorer(Artifact(path, variant, has_manifest=True)))
         values.append(evaluate_model(model, dev).mean(METRIC))
         model.close()
     return replace(parity, metric=METRIC, metric_before=values[0], metric_after=values[1])
@@ -209,7 +233,7 @@ def _check_output(output: Path, artifact: Artifact) -> None:
     if not names:
         return
     existing = load_artifact(output).manifest if MANIFEST in names else None
-    if existing is None or existing.family != "onnx":
+    if existing is None or existing.family not in ("onnx", "split"):
         raise ConflictError(f"{output} is not an earlier export; choose another folder or delete it", field="output")
     foreign = [name for name in names if name not in (MANIFEST, *existing.files)]
     if foreign:

@@ -143,8 +143,8 @@ class FusedLayer(nn.Module):
     def forward(self, hidden: Tensor, mask: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         """Compute the layer.
 
-        :param mask: of shape (batch, 1, 1, sequence) or (batch, 1, sequence, sequence), 0 for tokens to look at and very
-            low for others.
+        :param mask: of shape (batch, 1, 1, sequence) or (batch, 1, sequence, sequence), 0 for tokens to look at,
+            very low for others.
         """
         mask = mask[:, 0, 0] if mask.shape[2] == 1 else mask[:, 0]
         attended = self._attention(hidden, (mask == 0).to(torch.int32))

@@ -21,6 +21,7 @@ from mnemorank.artifact.manifest import Manifest
 from mnemorank.data.examples import Example
 from mnemorank.errors import MnemorankError
 from mnemorank.export.graph import Feed, accepted_inputs
+from mnemorank.export.split import WEIGHTS
 from mnemorank.scorers.encoding import InputWriter, one_score_per_row
 from mnemorank.scorers.protocol import Pair
 
@@ -141,14 +142,21 @@ def compare_graphs(before: Path, after: Path, expected: Floats, inputs: Sequence
     difference = np.abs(scores[after] - scores[before])
     return Parity(
         pairs=len(inputs),
-        megabytes_before=round(before.stat().st_size / 1e6, 3),
-        megabytes=round(after.stat().st_size / 1e6, 3),
+        megabytes_before=_megabytes(before),
+        megabytes=_megabytes(after),
         latency_ratio=round(float(np.median(seconds[before]) / max(float(np.median(seconds[after])), 1e-9)), 3),
         graph_difference=float(np.abs(scores[before] - expected).max()),
         max_difference=float(difference.max()),
         mean_difference=float(difference.mean()),
         rank_correlation=rank_correlation(scores[before], scores[after]),
     )
+
+
+def _megabytes(graph: Path) -> float:
+    """Return the size of a graph with its weights, which may be in a file next to it."""
+    weights = graph.with_name(WEIGHTS)
+    size = graph.stat().st_size + (weights.stat().st_size if weights.is_file() else 0)
+    return round(size / 1e6, 3)
 
 
 def rank_correlation(first: Floats, second: Floats) -> float:

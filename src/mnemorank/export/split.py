@@ -1,6 +1,6 @@
 """Split encoders as ONNX graphs that share one file of weights.
 
-- `encoder.onnx` reads a text: its states for the joint layers in INT8, its embedding, and whether it asks about the past
+- `encoder.onnx` reads a text: its states for the joint layers in INT8, its embedding, and if it asks about the past
 - `joint.onnx` reads the states of two texts: relevance, or whether the second replaces the first
 - `model.onnx` reads a pair of query and memory, as any other cross-encoder does
 """
@@ -38,8 +38,8 @@ def write_split_graphs(network: SplitClassifier, folder: Path, *, quantize: bool
     largest, state_scales = _largest_inputs(network, calibration), _state_scales(network, calibration)
     for name in ("apart", "embedder", "joint"):
         layers = getattr(network, name)
-        for number, layer in enumerate(layers):
-            is_last = name == "joint" and number == len(layers) - 1
+        for number, layer in list(layers.items()):
+            is_last = name == "joint" and int(number) == network.config.num_hidden_layers - 1
             layers[number] = FirstRowLayer(layer) if is_last else FusedLayer(layer, largest=largest[name, number])
     width = network.config.hidden_size
     ids = torch.arange(2 * 17).view(2, 17) % min(network.config.vocab_size, 40)
@@ -91,6 +91,8 @@ def write_split_graphs(network: SplitClassifier, folder: Path, *, quantize: bool
 
 
 class _Encoder(nn.Module):
+    state_scales: Tensor
+
     def __init__(self, network: SplitClassifier, state_scales: Tensor) -> None:
         super().__init__()
         self.network = network
@@ -100,11 +102,11 @@ class _Encoder(nn.Module):
         net = self.network
         positions = (torch.arange(input_ids.shape[1]) + first_position)[None]
         mask = (1 - attention_mask[:, None, None].float()) * -1e4
-        states = net.embeddings(input_ids=input_ids, position_ids=positions)
-        for layer in net.apart:
+        states = net.embed(input_ids, positions)
+        for layer in net.apart.values():
             states = layer(states, mask)
         embedded = states
-        for layer in net.embedder:
+        for layer in net.embedder.values():
             embedded = layer(embedded, mask)
         embedding = mean(embedded, attention_mask)
         even = states / self.state_scales
@@ -114,6 +116,8 @@ class _Encoder(nn.Module):
 
 
 class _Joint(nn.Module):
+    state_scales: Tensor
+
     def __init__(self, network: SplitClassifier, state_scales: Tensor) -> None:
         super().__init__()
         self.network = network
@@ -125,7 +129,7 @@ class _Joint(nn.Module):
         net = self.network
         hidden = states.float() * scales[..., None] * self.state_scales + net.segments(segments)
         mask = (1 - attention_mask[:, None, None].float()) * -1e4
-        for layer in net.joint:
+        for layer in net.joint.values():
             hidden = layer(hidden, mask)
         first = hidden[:, 0]
         return net.relevance(first, cosine), net.replacement(first)
@@ -143,26 +147,26 @@ class _Pair(nn.Module):
         same_text = (types[:, :, None] == types[:, None, :]).float()
         apart_mask = ((1 - same_text * attention_mask[:, None].float()) * -1e4)[:, None]
         mask = (1 - attention_mask[:, None, None].float()) * -1e4
-        states = net.embeddings(input_ids=input_ids, position_ids=positions.clamp(min=0))
-        for layer in net.apart:
+        states = net.embed(input_ids, positions.clamp(min=0))
+        for layer in net.apart.values():
             states = layer(states, apart_mask)
         embedded = states
-        for layer in net.embedder:
+        for layer in net.embedder.values():
             embedded = layer(embedded, apart_mask)
         query, memory = (mean(embedded, attention_mask * (types == kind)) for kind in (0, 1))
         cosine = nn.functional.cosine_similarity(query, memory, dim=-1)
         hidden = states + net.segments(types)
-        for layer in net.joint:
+        for layer in net.joint.values():
             hidden = layer(hidden, mask)
         return net.relevance(hidden[:, 0], cosine)[:, None]
 
 
-def _largest_inputs(network: SplitClassifier, calibration: Sequence[Feed]) -> Mapping[tuple[str, int], dict[str, Tensor]]:
+def _largest_inputs(
+    network: SplitClassifier, calibration: Sequence[Feed]
+) -> Mapping[tuple[str, str], dict[str, Tensor]]:
     """Return, by stack and number of a layer, the largest absolute value of each input of its smoothed parts."""
-    largest: dict[tuple[str, int], dict[str, Tensor]] = {
-        (name, number): {}
-        for name in ("apart", "embedder", "joint")
-        for number in range(len(getattr(network, name)))
+    largest: dict[tuple[str, str], dict[str, Tensor]] = {
+        (name, number): {} for name in ("apart", "embedder", "joint") for number in getattr(network, name)
     }
     with _watched(network, largest), torch.no_grad():
         for feed in calibration:
@@ -182,8 +186,8 @@ def _state_scales(network: SplitClassifier, calibration: Sequence[Feed]) -> Tens
 
 
 @contextmanager
-def _watched(network: SplitClassifier, largest: Mapping[tuple[str, int], dict[str, Tensor]]) -> Iterator[None]:
-    def add_hook(stack: str, number: int, part: str) -> Any:
+def _watched(network: SplitClassifier, largest: Mapping[tuple[str, str], dict[str, Tensor]]) -> Iterator[None]:
+    def add_hook(stack: str, number: str, part: str) -> Any:
         seen = largest[stack, number]
 
         def update(_: nn.Module, inputs: tuple[Tensor, ...]) -> None:

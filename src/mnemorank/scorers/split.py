@@ -24,6 +24,8 @@ from mnemorank.scorers.states import Key, State, StateCache, StateStore, key_of
 _QUERY, _MEMORY, _OLDER, _NEWER, _START = range(5)
 _CACHED_QUERIES_BYTES = 8_000_000
 _MEGABYTE = 1_000_000
+# Of the manifest's `max_length`, which is the length of a pair in training.
+_QUERY_SHARE, _MEMORY_SHARE = 0.5, 0.75
 
 T = TypeVar("T")
 
@@ -51,7 +53,9 @@ class SplitScorer(BasePairScorer):
         check_number("cache_megabytes", cache_megabytes, 0)
         manifest = artifact.manifest
         self.threads = threads or available_cores()
-        self.max_length = manifest.max_length
+        self._max_query, self._max_memory = (
+            int(share * manifest.max_length) for share in (_QUERY_SHARE, _MEMORY_SHARE)
+        )
         self.on_batch: Callable[[Batch], None] | None = None
         self._tokens = load_tokenizer(artifact.file("tokenizer.json"))
         self._layout = PairLayout.of(self._tokens)
@@ -72,9 +76,9 @@ class SplitScorer(BasePairScorer):
     def room(self, query: str, instruction: str | None = None) -> int:
         """Return how many tokens a passage may have: the same for every query, so that windows can be prepared."""
         length = len(encode(self._tokens, [query])[0]) + len(self._layout.before) + len(self._layout.between)
-        if length > self.max_length:
-            raise QueryTooLongError(length, self.max_length)
-        return self.max_length - len(self._layout.after)
+        if length > self._max_query:
+            raise QueryTooLongError(length, self._max_query)
+        return self._max_memory - len(self._layout.after)
 
     def score_pairs(self, pairs: Sequence[Pair], *, deadline: Deadline | None = None) -> Scores:
         scores = np.full(len(pairs), np.nan)
@@ -188,8 +192,9 @@ class SplitScorer(BasePairScorer):
 
         Texts run one by one: INT8 ranges over a batch would make the state of a text depend on the others.
         """
-        if len(ids) > self.max_length:
-            raise ScorerError(f"{self.name}: input of {len(ids)} tokens exceeds the model's limit of {self.max_length}")
+        limit = self._max_memory if first_position else self._max_query
+        if len(ids) > limit:
+            raise ScorerError(f"{self.name}: input of {len(ids)} tokens exceeds the model's limit of {limit}")
         feed = {
             "input_ids": ids[None],
             "attention_mask": np.ones((1, len(ids)), dtype=np.int64),

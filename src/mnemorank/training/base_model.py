@@ -16,6 +16,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSequenceC
 from mnemorank._internal.quiet import quiet_libraries
 from mnemorank.artifact.resolve import resolve, usable_positions
 from mnemorank.errors import InputError, MnemorankError
+from mnemorank.scorers.torch.split import SplitClassifier
 from mnemorank.training.recipe import LoraSettings, ModelSettings
 
 HEADS = ("score", "classifier", "classification_head", "lm_head")
@@ -57,6 +58,8 @@ def load_base(settings: ModelSettings, seed: int) -> LoadedBase:
     tokenizer = _load_tokenizer(path, settings.max_length)
     torch.manual_seed(seed)
     model, new_parameters = _load_model(path, settings)
+    if settings.split is not None:
+        model = _split(model, settings.split)
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
     if model.config.pad_token_id is None:
@@ -147,6 +150,21 @@ def _load_model(path: Path, settings: ModelSettings) -> tuple[Any, tuple[str, ..
             f"{path}: not a complete language model; missing {', '.join(new_parameters[:3])}", field="model.base"
         )
     return model, new_parameters
+
+
+def _split(model: Any, layers: int) -> SplitClassifier:
+    """Return a split encoder with the weights of a BERT model, or the model itself if it is split there already."""
+    if isinstance(model, SplitClassifier):
+        if model.config.apart_layers != layers:
+            raise InputError(f"the base is split at {model.config.apart_layers}, got {layers}", field="model.split")
+        return model
+    if model.config.model_type != "bert" or layers >= model.config.num_hidden_layers:
+        depth = model.config.num_hidden_layers
+        raise InputError(
+            f"needs a BERT base with more than {layers} layers, got {model.config.model_type} with {depth}",
+            field="model.split",
+        )
+    return SplitClassifier.from_bert(model, apart_layers=layers)
 
 
 def _set_dropout(config: Any, dropout: float) -> None:

@@ -15,7 +15,7 @@ from mnemorank.errors import InputError
 from mnemorank.training.checkpoints import set_weights, trainable_weights
 from mnemorank.training.recipe import ModelSettings, StageSettings
 
-_LAYER = re.compile(r"\blayers?\.(\d+)\.|\bh\.(\d+)\.")
+_LAYER = re.compile(r"\b(?:layers?|h|apart|embedder|joint)\.(\d+)\.")
 _POSITION_EMBEDDINGS = ("position_embeddings", "embed_positions", "wpe")
 _LOWEST_FACTOR = 0.03
 
@@ -75,7 +75,7 @@ def rate_schedule(name: str, total: int, warmup: float) -> Callable[[int], float
 def layer_of(parameter: str) -> int | None:
     """Return the transformer layer of a parameter; None for embeddings and head."""
     match = _LAYER.search(parameter)
-    return int(match[1] or match[2]) if match else None
+    return int(match[1]) if match else None
 
 
 def layer_count(model: nn.Module) -> int:

@@ -34,6 +34,8 @@ class ModelSettings(ConfigModel):
 
     :param base: a folder, `hf:org/name`, or `module:NAME` for an installed package with a `get_model_path()`.
     :param kind: `classifier` (one logit per pair) or `yes-no` (a causal language model that answers yes or no).
+    :param split: how many of the lowest layers read query and memory apart, so that memories can be prepared; None for
+        a plain cross-encoder. The base must be a BERT model.
     :param dropout: the rate of all dropout layers in the base; 0 nearly halves the training time on CPU.
     :param freeze_layers: the number of lowest layers that are not trained.
     :param special_tokens: tokens to add to the tokenizer; their embeddings are trained.
@@ -44,6 +46,7 @@ class ModelSettings(ConfigModel):
     format: Annotated[str, AfterValidator(lambda name: check_choice(name, tuple(formats)))] = "hindsight-2"
     template: Annotated[str, AfterValidator(lambda name: check_choice(name, tuple(templates)))] = "pair"
     instruction: str | None = None
+    split: int | None = Field(default=None, ge=1)
     max_length: int = Field(default=256, ge=16)
     dropout: float = Field(default=0.0, ge=0, le=0.9)
     freeze_layers: int = Field(default=0, ge=0)

@@ -10,7 +10,6 @@ Two more heads share the layers: whether a newer memory replaces an older one, a
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -18,7 +17,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 from transformers import AutoConfig, AutoModelForSequenceClassification, BertConfig, PreTrainedModel
 from transformers.modeling_outputs import SequenceClassifierOutput
-from transformers.models.bert.modeling_bert import BertEmbeddings, BertLayer
+from transformers.models.bert import modeling_bert
+
+# Without types in transformers.
+_bert: Any = modeling_bert
 
 # Rows of the segment table: what is added to the states of a text before the joint layers.
 QUERY, MEMORY, OLDER, NEWER, START = range(5)
@@ -30,7 +32,7 @@ _EMBEDDING_UNIT = 8.0
 _LOWEST = -1e4  # fits into bfloat16 and float16
 
 
-class SplitConfig(BertConfig):
+class SplitConfig(BertConfig):  # type: ignore[no-untyped-call]
     """A BERT configuration whose first `apart_layers` layers read query and memory apart."""
 
     model_type = "mnemorank-split"
@@ -54,11 +56,11 @@ class SplitClassifier(PreTrainedModel):
         super().__init__(config)
         config._attn_implementation = "sdpa"
         width = config.hidden_size
-        upper = config.num_hidden_layers - config.apart_layers
-        self.embeddings = BertEmbeddings(config)
-        self.apart = nn.ModuleList([BertLayer(config) for _ in range(config.apart_layers)])
-        self.embedder = nn.ModuleList([BertLayer(config) for _ in range(upper)])
-        self.joint = nn.ModuleList([BertLayer(config) for _ in range(upper)])
+        depth, apart = config.num_hidden_layers, config.apart_layers
+        self.embeddings = _bert.BertEmbeddings(config)
+        self.apart = _layers(config, range(apart))
+        self.embedder = _layers(config, range(apart, depth))
+        self.joint = _layers(config, range(apart, depth))
         self.segments = nn.Embedding(_SEGMENTS, width)
         self.dense = nn.Linear(width, width)
         self.classifier = nn.Linear(width, 1)
@@ -67,7 +69,7 @@ class SplitClassifier(PreTrainedModel):
         self.past_dense = nn.Linear(width, _PAST_WIDTH)
         self.past = nn.Linear(_PAST_WIDTH, 1)
         self.cosine = nn.Parameter(torch.tensor([1.0, 0.5]))
-        self.post_init()
+        self.post_init()  # type: ignore[no-untyped-call]
 
     @classmethod
     def from_bert(cls, cross_encoder: Any, embedder: Any | None = None, apart_layers: int = 2) -> SplitClassifier:
@@ -78,15 +80,10 @@ class SplitClassifier(PreTrainedModel):
         """
         config = SplitConfig(apart_layers=apart_layers, **cross_encoder.config.to_dict())
         model, bert = cls(config), cross_encoder.bert
-        layers, others = bert.encoder.layer, (embedder or bert).encoder.layer
         model.embeddings.load_state_dict(bert.embeddings.state_dict())
-        for target, source in (
-            (model.apart, layers[:apart_layers]),
-            (model.joint, layers[apart_layers:]),
-            (model.embedder, others[apart_layers:]),
-        ):
-            for new, old in zip(target, source, strict=True):
-                new.load_state_dict(old.state_dict())
+        for layers, source in ((model.apart, bert), (model.joint, bert), (model.embedder, embedder or bert)):
+            for number, layer in layers.items():
+                layer.load_state_dict(source.encoder.layer[int(number)].state_dict())
         for dense in (model.dense, model.replaced_dense):
             if bert.pooler is not None:
                 dense.load_state_dict(bert.pooler.dense.state_dict())
@@ -110,14 +107,13 @@ class SplitClassifier(PreTrainedModel):
         positions = positions - types * (query_length - 1)
         same_text = types[:, :, None] == types[:, None, :]
         apart_mask = additive(same_text & mask[:, None, :].bool())[:, None]
-        hidden = self.embeddings(input_ids=input_ids, position_ids=positions.clamp(min=0))
-        states = run_layers(self.apart, hidden, apart_mask)
+        states = run_layers(self.apart, self.embed(input_ids, positions.clamp(min=0)), apart_mask)
         embedded = run_layers(self.embedder, states, apart_mask)
         query, memory = (mean(embedded, mask * (types == kind)) for kind in (0, 1))
         cosine = functional.cosine_similarity(query.float(), memory.float(), dim=-1)
         joined = self.read_together(states, types, mask)
         logits = self.relevance(joined, cosine)
-        return SequenceClassifierOutput(logits=logits[:, None])  # type: ignore[arg-type]
+        return SequenceClassifierOutput(logits=logits[:, None])
 
     def encode(self, input_ids: Tensor, attention_mask: Tensor, first_position: int = 0) -> tuple[Tensor, Tensor]:
         """Return the states of texts, for the joint layers, and their embeddings, not normalized.
@@ -126,8 +122,14 @@ class SplitClassifier(PreTrainedModel):
         """
         positions = torch.arange(first_position, first_position + input_ids.shape[1], device=input_ids.device)[None]
         mask = additive(attention_mask.bool())[:, None, None]
-        states = run_layers(self.apart, self.embeddings(input_ids=input_ids, position_ids=positions), mask)
+        states = run_layers(self.apart, self.embed(input_ids, positions), mask)
         return states, mean(run_layers(self.embedder, states, mask), attention_mask)
+
+    def embed(self, input_ids: Tensor, positions: Tensor) -> Tensor:
+        """Return the word and position embeddings. Segments are told apart later, by `read_together`."""
+        types = torch.zeros_like(input_ids)
+        embedded: Tensor = self.embeddings(input_ids=input_ids, position_ids=positions, token_type_ids=types)
+        return embedded
 
     def read_together(self, states: Tensor, segments: Tensor, attention_mask: Tensor) -> Tensor:
         """Run the joint layers over the states of two texts; return the state of the first token."""
@@ -136,17 +138,19 @@ class SplitClassifier(PreTrainedModel):
 
     def relevance(self, joined: Tensor, cosine: Tensor) -> Tensor:
         """Return the logit of relevance from the first token of a query with a memory and their cosine."""
-        logits = self.classifier(torch.tanh(self.dense(joined)))[:, 0].float()
+        logits: Tensor = self.classifier(torch.tanh(self.dense(joined)))[:, 0].float()
         return logits + _COSINE_UNIT * self.cosine[0] * (cosine - self.cosine[1])
 
     def replacement(self, joined: Tensor) -> Tensor:
         """Return the logit that the newer memory replaces the older, from the start token of the two."""
-        return self.replaced(torch.tanh(self.replaced_dense(joined)))[:, 0].float()
+        logits: Tensor = self.replaced(torch.tanh(self.replaced_dense(joined)))[:, 0].float()
+        return logits
 
     def about_past(self, embedding: Tensor) -> Tensor:
         """Return the logit that a query asks for an earlier state, from its embedding."""
         direction = functional.normalize(embedding.float(), dim=-1) * _EMBEDDING_UNIT
-        return self.past(torch.tanh(self.past_dense(direction)))[:, 0].float()
+        logits: Tensor = self.past(torch.tanh(self.past_dense(direction)))[:, 0].float()
+        return logits
 
 
 def additive(keep: Tensor) -> Tensor:
@@ -154,8 +158,12 @@ def additive(keep: Tensor) -> Tensor:
     return torch.zeros(keep.shape, device=keep.device).masked_fill(~keep, _LOWEST)
 
 
-def run_layers(layers: Sequence[nn.Module] | nn.ModuleList, hidden: Tensor, mask: Tensor) -> Tensor:
-    for layer in layers:
+def _layers(config: SplitConfig, numbers: range) -> nn.ModuleDict:
+    return nn.ModuleDict({str(number): _bert.BertLayer(config) for number in numbers})
+
+
+def run_layers(layers: nn.ModuleDict, hidden: Tensor, mask: Tensor) -> Tensor:
+    for layer in layers.values():
         output = layer(hidden, attention_mask=mask.to(hidden.dtype))
         hidden = output[0] if isinstance(output, tuple) else output
     return hidden
