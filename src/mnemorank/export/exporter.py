@@ -27,8 +27,8 @@ from mnemorank.export.parity import METRIC, Parity, ParityError, compare_graphs,
 from mnemorank.export.quantize import int8_dynamic, int8_static
 from mnemorank.export.split import GRAPHS, WEIGHTS, write_split_graphs
 from mnemorank.scorers.encoding import InputWriter
-from mnemorank.scorers.torch.split import SplitClassifier
 from mnemorank.scorers.torch.loading import load_auto_tokenizer
+from mnemorank.scorers.torch.split import SplitClassifier
 from mnemorank.training.base_model import max_positions
 from mnemorank.training.checkpoints import new_folder
 from mnemorank.training.dataset import check_dev, drop_long_queries
