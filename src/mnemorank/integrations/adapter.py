@@ -88,6 +88,16 @@ class Adapter:
             logger.warning("%s", warning)
         return _ranked(ranking)
 
+    def rank_scored(
+        self, query: str, records: Iterable[MemoryLike], top_k: int | None = None
+    ) -> list[tuple[int, float]]:
+        """Return positions and scores, for frameworks that must have a number.
+
+        If the model scored nothing, the scores are 1/rank, and the log says so.
+        """
+        ranking = self.rank(query, records, top_k)
+        return [(each.index, 1 / rank if each.score is None else each.score) for rank, each in enumerate(ranking, 1)]
+
     async def arank(self, query: str, records: Iterable[MemoryLike], top_k: int | None = None) -> list[Ranked]:
         """Run `rank` in a thread, so that the event loop stays free."""
         return await asyncio.to_thread(self.rank, query, records, top_k)

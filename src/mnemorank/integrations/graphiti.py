@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any
 
@@ -29,11 +30,8 @@ class MnemorankClient(CrossEncoderClient):
 
     async def rank(self, query: str, passages: list[str]) -> list[tuple[str, float]]:
         """Return the passages with scores, best first. If the model fails, the order stays, with scores of 1/rank."""
-        ranking = await self._adapter.arank(query, passages)
-        return [
-            (passages[ranked.index], 1 / rank if ranked.score is None else ranked.score)
-            for rank, ranked in enumerate(ranking, 1)
-        ]
+        ranking = await asyncio.to_thread(self._adapter.rank_scored, query, passages)
+        return [(passages[index], score) for index, score in ranking]
 
     async def rerank_edges(self, query: str, edges: Sequence[EntityEdge], top_k: int | None = None) -> list[EntityEdge]:
         """Return the edges, best first, by their facts and the dates when they were true."""
