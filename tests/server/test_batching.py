@@ -16,7 +16,7 @@ from mnemorank.errors import ScorerError
 from mnemorank.scorers.onnx import OnnxScorer
 from mnemorank.scorers.protocol import Batch, Pair
 from mnemorank.server.batching import BatchingScorer, CountingScorer, FairQueue, Job
-from mnemorank.server.errors import OverloadedError, RequestCanceledError
+from mnemorank.server.errors import RequestCanceledError
 from mnemorank.server.requests import ActiveRequest, current_request
 
 
@@ -100,33 +100,6 @@ def test_a_large_request_does_not_starve_a_small_one(gated, batcher):
     scored = [query for queries in gated.rounds for query in queries]
     assert scored.index("small") < 20
     assert len(scored) - scored[::-1].index("small") < 30, "the small request was done long before the large one"
-
-
-def test_a_full_queue_refuses_and_says_when_to_retry(gated, batcher):
-    with ThreadPoolExecutor(2) as pool:
-        first = pool.submit(batcher.score, "cat", gated.prepare(["the cat"] * 90))
-        wait_for(lambda: batcher.waiting_pairs > 0)
-        with pytest.raises(OverloadedError, match="queue_pairs = 100") as caught:
-            batcher.score("dog", gated.prepare(["the dog"] * 50))
-        assert caught.value.retry_after >= 1
-        gated.gate.set()
-        assert np.isfinite(first.result(10)).all()
-
-
-def test_an_admitted_request_is_not_refused_later(gated, batcher):
-    request = ActiveRequest()
-    with ThreadPoolExecutor(2) as pool:
-        first = in_thread(pool, request, lambda: batcher.score("cat", gated.prepare(["the cat"] * 90)))
-        wait_for(lambda: batcher.waiting_pairs > 0)
-        rest = in_thread(pool, request, lambda: batcher.score("cat", gated.prepare(["the cat"] * 90)))
-        wait_for(lambda: batcher.waiting_pairs > 100)
-        gated.gate.set()
-        assert len(first.result(10)) == len(rest.result(10)) == 90
-
-
-def test_an_empty_queue_accepts_a_request_of_any_size(gated, batcher):
-    gated.gate.set()
-    assert len(batcher.score("cat", gated.prepare(["the cat"] * 150))) == 150
 
 
 def test_canceling_drops_the_waiting_pairs(gated, batcher):
@@ -232,7 +205,7 @@ def test_the_pairs_of_one_request_are_shared_between_workers(tiny_onnx):
 def test_pairs_without_tokens_leave_the_queue(tiny_onnx, lengths):
     """A round that skips them would be followed by another one forever."""
     (passage,) = OnnxScorer(load_artifact(tiny_onnx)).prepare(["ruby"])
-    queue = FairQueue(100, workers=2)
+    queue = FairQueue(workers=2)
     queue.put(Job([Pair("ruby", passage)] * len(lengths), lengths))
     rounds = 0
     while queue.pairs:

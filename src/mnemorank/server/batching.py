@@ -7,7 +7,9 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -15,6 +17,7 @@ import numpy as np
 from mnemorank._internal.deadline import Deadline
 from mnemorank.scorers import Passage, Scorer
 from mnemorank.scorers.protocol import ForwardingScorer, Pair, PairScorer, Scores
+from mnemorank.server.admission import Admission, Work
 from mnemorank.server.errors import OverloadedError
 from mnemorank.server.requests import ActiveRequest, current_request
 
@@ -29,6 +32,11 @@ class CountingScorer(ForwardingScorer):
     @property
     def waiting_pairs(self) -> int:
         return 0
+
+    @contextmanager
+    def admitted(self, work: Work) -> Iterator[None]:
+        """Admit the current request for the duration of the block, or raise `OverloadedError`."""
+        yield
 
     def score(
         self,
@@ -61,7 +69,7 @@ class BatchingScorer(CountingScorer):
     keep a small request from waiting for a large one and cost nothing on a CPU, where a few pairs fill a core.
 
     :param scorer: should run in the calling thread; for an `OnnxScorer`, `threads=1`.
-    :param queue_pairs: how many pairs may wait before calls are refused with `OverloadedError`.
+    :param queue_pairs: how many pairs may wait before requests are refused with `OverloadedError`.
     :param workers: the number of threads. A single one (torch, perhaps on a GPU) gets batches of the full budget.
     """
 
@@ -71,7 +79,8 @@ class BatchingScorer(CountingScorer):
             raise TypeError(f"{scorer.name}: cannot score pairs of different queries")
         self._pair_scorer: PairScorer = scorer
         self._round_tokens = scorer.token_budget if workers == 1 else min(scorer.token_budget, _ROUND_TOKENS)
-        self._queue = FairQueue(queue_pairs, workers)
+        self._admission = Admission(queue_pairs)
+        self._queue = FairQueue(workers)
         self._threads = [
             threading.Thread(target=self._work, name=f"mnemorank-batch-{number}", daemon=True)
             for number in range(workers)
@@ -82,6 +91,16 @@ class BatchingScorer(CountingScorer):
     @property
     def waiting_pairs(self) -> int:
         return self._queue.pairs
+
+    @contextmanager
+    def admitted(self, work: Work) -> Iterator[None]:
+        request = current_request.get() or ActiveRequest()
+        with self._admission.admit(work, request.deadline) as load:
+            request.on_scored = partial(self._admission.record, load)
+            try:
+                yield
+            finally:
+                request.on_scored = None
 
     def score(
         self,
@@ -96,11 +115,10 @@ class BatchingScorer(CountingScorer):
         request = current_request.get() or ActiveRequest()
         lengths = self._add_usage(request, query, passages)
         pairs = [Pair(query, passage, instruction) for passage in passages]
-        job = Job(pairs, lengths, deadline=deadline, in_order=deadline is not None and not request.needs_all)
+        in_order = deadline is not None and not request.needs_all
+        job = Job(pairs, lengths, deadline=deadline, in_order=in_order, on_scored=request.add_scored)
         with request.on_cancel(job.stop):
-            with request.admission:
-                self._queue.put(job, is_admitted=request.is_admitted)
-                request.is_admitted = True
+            self._queue.put(job)
             try:
                 job.done.wait(None if deadline is None else deadline.timeout())
             finally:
@@ -143,9 +161,6 @@ class BatchingScorer(CountingScorer):
                     self._score_shares([share])
                 except Exception as share_error:
                     share.job.fail(share_error)
-        tokens = sum(share.job.lengths[position] for share in live for position in share.positions)
-        if tokens:
-            self._queue.record_speed(tokens, time.monotonic() - started)
 
     def _score_shares(self, shares: Sequence[Share]) -> None:
         scores = self._pair_scorer.score_pairs(
@@ -153,6 +168,7 @@ class BatchingScorer(CountingScorer):
         )
         first = 0
         for share in shares:
+            share.job.on_scored(len(share.positions), share.characters)
             share.job.settle(share.positions, scores[first : first + len(share.positions)])
             first += len(share.positions)
 
@@ -163,12 +179,20 @@ class Job:
     :param lengths: of each pair, in tokens.
     :param in_order: score the pairs in the given order, so that a deadline cuts off the last ones; otherwise the
         longest first, which needs less padding.
+    :param on_scored: called with the number of pairs and characters that were scored.
     """
 
     def __init__(
-        self, pairs: Sequence[Pair], lengths: Sequence[int], *, deadline: Deadline | None = None, in_order: bool = False
+        self,
+        pairs: Sequence[Pair],
+        lengths: Sequence[int],
+        *,
+        deadline: Deadline | None = None,
+        in_order: bool = False,
+        on_scored: Callable[[int, int], None] = lambda pairs, characters: None,
     ) -> None:
         self.pairs = pairs
+        self.on_scored = on_scored
         self.lengths = lengths
         self.deadline = deadline
         self.scores: Scores = np.full(len(pairs), np.nan)
@@ -208,38 +232,31 @@ class Share(NamedTuple):
     job: Job
     positions: list[int]
 
+    @property
+    def characters(self) -> int:
+        pairs = (self.job.pairs[position] for position in self.positions)
+        return sum(len(pair.query) + len(pair.passage.text) for pair in pairs)
+
 
 class FairQueue:
     """Jobs that wait to be scored. A round takes a pair of each in turn, so that large jobs do not block small ones.
 
-    :param max_pairs: refuse jobs while this many pairs wait. An empty queue accepts a job of any size.
     :param workers: the number of threads that take rounds.
     """
 
-    def __init__(self, max_pairs: int, workers: int = 1) -> None:
-        self.max_pairs = max_pairs
+    def __init__(self, workers: int = 1) -> None:
         self.workers = workers
         self.pairs = 0
         self.tokens = 0
         self._jobs: deque[Job] = deque()
         self._changed = threading.Condition()
         self._closed = False
-        self._tokens_per_second = 0.0
 
-    def put(self, job: Job, *, is_admitted: bool = False) -> None:
-        """Add a job.
-
-        :param is_admitted: the job belongs to a request that was accepted before, so it is not refused.
-        """
+    def put(self, job: Job) -> None:
+        """Add a job."""
         with self._changed:
             if self._closed:
                 raise OverloadedError("the server is shutting down", retry_after=1)
-            if not is_admitted and self.pairs and self.pairs + len(job.pairs) > self.max_pairs:
-                raise OverloadedError(
-                    f"the queue is full: {self.pairs} pairs wait and {len(job.pairs)} more would exceed "
-                    f"queue_pairs = {self.max_pairs}",
-                    retry_after=self._seconds_of_work(),
-                )
             self._jobs.append(job)
             self.pairs += len(job.pairs)
             self.tokens += sum(job.lengths)
@@ -283,16 +300,6 @@ class FairQueue:
         with self._changed:
             self._closed = True
             self._changed.notify_all()
-
-    def record_speed(self, tokens: int, seconds: float) -> None:
-        """Update the moving average of the scoring speed."""
-        speed = tokens / max(seconds, 1e-6)
-        with self._changed:
-            self._tokens_per_second = 0.8 * self._tokens_per_second + 0.2 * speed if self._tokens_per_second else speed
-
-    def _seconds_of_work(self) -> int:
-        """Estimate how long the waiting pairs take, in whole seconds from 1 to 60."""
-        return max(1, min(60, round(self.tokens / self._tokens_per_second))) if self._tokens_per_second else 1
 
     def _remove(self, job: Job, positions: Sequence[int]) -> None:
         self.pairs -= len(positions)

@@ -35,8 +35,7 @@ class ActiveRequest:
     :param deadline: also expires when the request is canceled.
     :param needs_all: partial results are useless to the client, so pairs may be scored in any order.
 
-    `is_admitted` is set, under `admission`, once the queue accepted pairs of the request; further pairs of it are then
-    not refused.
+    `on_scored` is set while the request is admitted; it takes the pairs and characters that were scored.
     """
 
     def __init__(self, deadline: Deadline | None = None, *, needs_all: bool = False) -> None:
@@ -46,8 +45,7 @@ class ActiveRequest:
         self.tokens = 0
         self.queue_seconds = 0.0
         self.inference_seconds = 0.0
-        self.is_admitted = False
-        self.admission = threading.Lock()
+        self.on_scored: Callable[[int, int], None] | None = None
         self._lock = threading.Lock()
         self._canceled = False
         self._callbacks: list[Callable[[], None]] = []
@@ -83,6 +81,10 @@ class ActiveRequest:
             self.pairs += pairs
             self.tokens += tokens
 
+    def add_scored(self, pairs: int, characters: int) -> None:
+        if self.on_scored is not None:
+            self.on_scored(pairs, characters)
+
     def add_seconds(self, queue: float, inference: float) -> None:
         with self._lock:
             self.queue_seconds += queue
@@ -117,14 +119,19 @@ def check_count(count: int, settings: ServerSettings, field: str) -> None:
         raise _too_large(field, f"{count} entries", "max_documents", settings)
 
 
-def check_memory(memory: str | dict[str, Any], position: int, text_field: str | None, settings: ServerSettings) -> None:
-    """Apply the limit of documents to every string of a memory, since any may be its text, and check its id."""
+def check_memory(memory: str | dict[str, Any], position: int, text_field: str | None, settings: ServerSettings) -> int:
+    """Apply the limit of documents to every string of a memory, since any may be its text, and check its id.
+
+    :returns: the number of characters in all strings.
+    """
     name = f"memories.{position}"
+    characters = 0
     for path, text in _strings(memory, name):
+        characters += len(text)
         if len(text) > settings.max_document_chars:
             _check_length(text, ".".join(map(str, path)), "max_document_chars", settings)
     if isinstance(memory, str):
-        return
+        return characters
     records = _records(memory, text_field)
     for place, record in records.items():
         for field in _JOINED:
@@ -134,6 +141,7 @@ def check_memory(memory: str | dict[str, Any], position: int, text_field: str | 
                     path = ".".join((name, *place, field))
                     raise _too_large(path, f"{size} characters", "max_document_chars", settings)
     _check_id(memory, records, position, text_field)
+    return characters
 
 
 def _check_length(text: str, field: str, setting: str, settings: ServerSettings) -> None:

@@ -74,6 +74,8 @@ class CachingScorer(ForwardingScorer):
             (query_tokens,) = self.prepare([query])
             tokens = sum(passage.length for passage in passages) - sum(passage.length for passage in missing)
             request.add_usage(hits, hits * query_tokens.length + tokens)
+            characters = sum(len(passage.text) for passage in passages) - sum(len(passage.text) for passage in missing)
+            request.add_scored(hits, hits * len(query) + characters)
 
     def _key(self, *parts: str) -> bytes:
         digest = hashlib.blake2b(key=self._secret, digest_size=16)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from contextvars import copy_context
@@ -15,6 +16,7 @@ from mnemorank._internal.arrays import logit
 from mnemorank._internal.deadline import Deadline
 from mnemorank.errors import ScorerError
 from mnemorank.model.model import Model
+from mnemorank.server.admission import Work
 from mnemorank.server.engine import Completed, Engine
 from mnemorank.server.errors import DeadlineError
 from mnemorank.server.model_slot import ServedModel
@@ -23,6 +25,7 @@ from mnemorank.server.requests import check_documents, check_instruction, check_
 _MODEL_ONLY = Options.model_only()
 _EMPTY_LOGIT = float(logit(np.zeros(1))[0])
 _MAX_THREADS = 16
+_MAX_CHARACTERS_PER_TOKEN = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +97,10 @@ async def score_documents(
         check_query(query, engine.settings)
         check_instruction(instruction, engine.settings)
         check_documents(documents, engine.settings, field)
-        served.model.scorer.room(query, instruction)  # raises QueryTooLongError: dialects have no place for warnings
-        return _score(served, deadline, query, documents, instruction, max_tokens)
+        with served.scorer.admitted(_work(served, query, documents, max_tokens)):
+            # Raises QueryTooLongError: dialects have no place for warnings.
+            served.model.scorer.room(query, instruction)
+            return _score(served, deadline, query, documents, instruction, max_tokens)
 
     return await engine.run(request, work, respond, engine.deadline(request), needs_all=True)
 
@@ -126,18 +131,24 @@ async def score_pairs(
             positions.setdefault(queries[i] if len(queries) > 1 else queries[0], []).append(i)
         for query in positions:
             check_query(query, engine.settings, fields[0])
-        for query in positions:  # a query that is too long is an error before anything is scored
-            served.model.scorer.room(query, instruction)
+        own = {query: [documents[i] for i in places] for query, places in positions.items()}
 
         def score_query(query: str) -> DocumentScores:
-            own = [documents[i] for i in positions[query]]
-            return _score(served, deadline, query, own, instruction, max_tokens)
+            return _score(served, deadline, query, own[query], instruction, max_tokens)
 
-        return DocumentScores.join(
-            list(zip(positions.values(), _in_threads(score_query, list(positions)), strict=True))
-        )
+        total = sum((_work(served, query, own[query], max_tokens) for query in own), Work(0, 0.0))
+        with served.scorer.admitted(total):
+            for query in own:  # a query that is too long is an error before anything is scored
+                served.model.scorer.room(query, instruction)
+            scores = _in_threads(score_query, list(own))
+        return DocumentScores.join(list(zip(positions.values(), scores, strict=True)))
 
     return await engine.run(request, work, respond, engine.deadline(request), needs_all=True)
+
+
+def _work(served: ServedModel, query: str, documents: Sequence[str], max_tokens: int | None) -> Work:
+    limit = math.inf if max_tokens is None else max_tokens * _MAX_CHARACTERS_PER_TOKEN
+    return Work.of(query, (int(min(len(document), limit)) for document in documents), served.model.manifest)
 
 
 def _score(

@@ -13,6 +13,7 @@ from fastapi.responses import JSONResponse
 from mnemorank import Ranking
 from mnemorank._internal.deadline import Deadline
 from mnemorank.learning.events import RerankEvent, new_event_id
+from mnemorank.server.admission import Work
 from mnemorank.server.api.schemas import (
     ERROR_EXAMPLE,
     MemoriesRequest,
@@ -46,22 +47,24 @@ async def rerank(request: Request, body: MemoriesRequest, caller: Reader) -> Res
         request.state.log_fields["query"] = body.query
 
     def work(served: ServedModel, deadline: Deadline) -> Ranking:
-        _check_limits(body, settings)
+        lengths = _check_limits(body, settings)
         options = body.ranking_options()
-        ranking = served.reranker.rerank_within(
-            deadline,
-            body.query,
-            body.memories,
-            top_k=body.top_k,
-            now=body.now,
-            as_of=body.as_of,
-            time_range=(body.time_range[0], body.time_range[1]) if body.time_range else None,
-            instruction=body.instruction,
-            explain=body.explain,
-            field=body.field,
-            on_error=body.on_error,
-            options=options,
-        )
+        size = Work.of(body.query, lengths, served.model.manifest, max_pairs=options.max_scored)
+        with served.scorer.admitted(size):
+            ranking = served.reranker.rerank_within(
+                deadline,
+                body.query,
+                body.memories,
+                top_k=body.top_k,
+                now=body.now,
+                as_of=body.as_of,
+                time_range=(body.time_range[0], body.time_range[1]) if body.time_range else None,
+                instruction=body.instruction,
+                explain=body.explain,
+                field=body.field,
+                on_error=body.on_error,
+                options=options,
+            )
         return _record(request, ranking, body, served, event_id, tenant)
 
     def respond(completed: Completed[Ranking]) -> JSONResponse:
@@ -71,16 +74,17 @@ async def rerank(request: Request, body: MemoriesRequest, caller: Reader) -> Res
     return await engine.run(request, work, respond, engine.deadline(request, body.deadline_ms))
 
 
-def _check_limits(body: MemoriesRequest, settings: ServerSettings) -> None:
+def _check_limits(body: MemoriesRequest, settings: ServerSettings) -> list[int]:
+    """Raise an error if a limit is exceeded; return the number of characters in each memory."""
     check_query(body.query, settings)
     check_instruction(body.instruction, settings)
     check_count(len(body.memories), settings, "memories")
-    for position, memory in enumerate(body.memories):
-        check_memory(memory, position, body.field, settings)
+    lengths = [check_memory(memory, position, body.field, settings) for position, memory in enumerate(body.memories)]
     count = len(body.memories)
     if body.options.diversity is not None and count * min(body.top_k or count, count) > _MAX_COMPARISONS:
         message = f"memories times top_k may not exceed {_MAX_COMPARISONS}; lower top_k or send fewer memories"
         raise Problem(422, "limit", f"options.diversity: {message}", field="options.diversity")
+    return lengths
 
 
 def _record(
