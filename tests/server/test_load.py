@@ -270,3 +270,25 @@ def test_a_large_body_that_is_parsed_too_late_is_504(server, monkeypatch):
     finally:
         released.set()
     assert (answer.status_code, answer.json()["error"]["code"]) == (504, "timeout")
+
+
+def test_requests_of_many_queries_share_a_few_threads(start):
+    """Sixteen threads for each of many requests would exhaust the process."""
+    running = start()
+    gate = Gate(running)
+    before = threading.active_count()
+    body = {"queries": [f"ruby {number}" for number in range(100)], "documents": ["ruby"] * 100}
+    try:
+        with ThreadPoolExecutor(20) as pool:
+            waiting = [pool.submit(running.client.post, "/score", json=body) for _ in range(20)]
+            wait_for(lambda: running.app.state.engine._active == 20)
+            wait_for(lambda: gate.calls > 0)
+            time.sleep(0.2)
+            # Of the test itself 20 threads, of the server one per request.
+            assert threading.active_count() <= before + 20 + 20 + 16
+            gate.open()
+            answers = [future.result() for future in waiting]
+    finally:
+        gate.open()
+    assert {answer.status_code for answer in answers} == {200}
+    assert len({str(answer.json()["data"]) for answer in answers}) == 1

@@ -18,10 +18,12 @@ from mnemorank.errors import InputError
 from mnemorank.server.errors import OverloadedError, RequestCanceledError
 from mnemorank.server.model_slot import ModelSlot, ServedModel
 from mnemorank.server.observability import Tracing
+from mnemorank.server.pools import HelperPool
 from mnemorank.server.requests import ActiveRequest, current_request
 from mnemorank.server.settings import ServerSettings
 
 T = TypeVar("T")
+_HELPER_THREADS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,7 @@ class Engine:
         self.settings = settings
         self.slot = slot
         self._tracing = tracing
+        self.helpers = HelperPool("query", _HELPER_THREADS)
         self._threads = ThreadPoolExecutor(settings.max_requests, thread_name_prefix="mnemorank-request")
         self._active = 0
 
@@ -107,6 +110,7 @@ class Engine:
 
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
+        self.helpers.close()
 
     @staticmethod
     def _add_log_fields(request: Request, active: ActiveRequest, served: ServedModel) -> None:

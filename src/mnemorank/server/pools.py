@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextvars import copy_context
 from typing import TypeVar
 
 from mnemorank._internal.deadline import Deadline
 from mnemorank.server.errors import DeadlineError, OverloadedError
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 
 class ThreadPool:
@@ -55,3 +58,48 @@ class ThreadPool:
         self._free.release()
         if not future.cancelled():
             future.exception()  # retrieved, so that asyncio does not report the error of an abandoned call
+
+
+class HelperPool:
+    """A few threads that all requests share to work on several items at once.
+
+    The calling thread works on its items, too, and so does not depend on helpers that are busy with other requests.
+    """
+
+    def __init__(self, name: str, threads: int) -> None:
+        self._threads = threads
+        self._executor = ThreadPoolExecutor(threads, thread_name_prefix=f"mnemorank-{name}")
+
+    def map(self, function: Callable[[T], R], items: Sequence[T], *, on_error: Callable[[], None]) -> list[R]:
+        """Return the results in the order of the items, or raise the first error.
+
+        :param on_error: stops the calls in progress after an error, so that nobody waits for them.
+        """
+        results: dict[int, R] = {}
+        errors: list[BaseException] = []
+        waiting = iter(enumerate(items))
+        lock = threading.Lock()
+
+        def work() -> None:
+            while True:
+                with lock:
+                    position, item = next(waiting, (None, None)) if not errors else (None, None)
+                if position is None or item is None:
+                    return
+                try:
+                    results[position] = function(item)
+                except BaseException as error:
+                    with lock:
+                        errors.append(error)
+                    on_error()
+
+        count = min(len(items) - 1, self._threads)
+        helpers = [self._executor.submit(copy_context().run, work) for _ in range(count)]
+        work()
+        wait([helper for helper in helpers if not helper.cancel()])
+        if errors:
+            raise errors[0]
+        return [results[position] for position in range(len(items))]
+
+    def close(self) -> None:
+        self._executor.shutdown(wait=False, cancel_futures=True)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
-from contextvars import copy_context
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,7 +22,6 @@ from mnemorank.server.requests import check_documents, check_instruction, check_
 
 _MODEL_ONLY = Options.model_only()
 _EMPTY_LOGIT = float(logit(np.zeros(1))[0])
-_MAX_THREADS = 16
 _MAX_CHARACTERS_PER_TOKEN = 6
 
 
@@ -140,7 +137,7 @@ async def score_pairs(
         with served.scorer.admitted(total):
             for query in own:  # a query that is too long is an error before anything is scored
                 served.model.scorer.room(query, instruction)
-            scores = _in_threads(score_query, list(own))
+            scores = engine.helpers.map(score_query, list(own), on_error=_cancel_request)
         return DocumentScores.join(list(zip(positions.values(), scores, strict=True)))
 
     return await engine.run(request, work, respond, engine.deadline(request), needs_all=True)
@@ -183,26 +180,11 @@ def _deadline_error() -> DeadlineError:
     return DeadlineError("the deadline passed before all documents were scored")
 
 
-def _in_threads(score: Callable[[str], DocumentScores], queries: Sequence[str]) -> list[DocumentScores]:
-    """Score the queries in parallel; if one fails, cancel the others."""
-    if len(queries) == 1:
-        return [score(queries[0])]
-    with ThreadPoolExecutor(min(len(queries), _MAX_THREADS)) as pool:
-        futures = [pool.submit(copy_context().run, score, query) for query in queries]
-        done, _ = wait(futures, return_when=FIRST_EXCEPTION)
-        error = _first_error([future for future in futures if future in done])
-        if error is not None:
-            for future in futures:
-                future.cancel()
-            request = current_request.get()
-            if request is not None:
-                request.cancel()
-            raise error
-        return [future.result() for future in futures]
-
-
-def _first_error(futures: Sequence[Future[DocumentScores]]) -> BaseException | None:
-    return next((error for future in futures if (error := future.exception()) is not None), None)
+def _cancel_request() -> None:
+    """Stop the work of the current request that other threads do."""
+    request = current_request.get()
+    if request is not None:
+        request.cancel()
 
 
 def _log_query(request: Request, query: str) -> None:
