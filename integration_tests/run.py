@@ -40,10 +40,9 @@ def run(name: str, environment: dict[str, Any]) -> bool:
     print(f"== {name}: {', '.join(environment['packages'])}", flush=True)
     python = build(name, environment)
     test = HERE / f"test_{name}.py"
-    page = ROOT / "docs/integrations" / f"{name}.md"
+    pages = [ROOT / "docs/integrations" / f"{page}.md" for page in environment.get("pages", [name])]
     commands = [[python, "-m", "pytest", "-c", HERE / "pytest.ini", "--rootdir", HERE, test]]
-    if page.exists():
-        commands.append([python, "-m", "tests.docs.runner", page])
+    commands.append([python, "-m", "tests.docs.runner", *pages])
     settings = {**os.environ, "PYTHONPATH": str(ROOT), **environment.get("variables", {})}
     statuses = [subprocess.run(command, cwd=ROOT, env=settings).returncode for command in commands]
     return not any(statuses)

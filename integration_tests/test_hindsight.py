@@ -37,7 +37,7 @@ def test_the_current_job_comes_first_in_hindsights_own_reranking():
     assert isinstance(encoder, CrossEncoderModel)
     result = asyncio.run(CrossEncoderReranker(cross_encoder=encoder).rerank(QUERY, _candidates()))
 
-    assert [each.candidate.retrieval.text for each in result.results][0] == CURRENT
+    assert result.results[0].candidate.retrieval.text == CURRENT
     assert result.provider_name == "mnemorank"
 
 

@@ -365,6 +365,13 @@ def test_a_llamaindex_node_that_is_not_a_text_node():
     assert (memory.occurred_start, memory.occurred_end) == (Moment(2023), Moment(2024))
 
 
+def test_a_letta_search_result():
+    passage = SimpleNamespace(id="p1", text="Ruby likes tea", created_at=AT, metadata={"valid_from": "2023"})
+    memory = Memory.of(SimpleNamespace(passage=passage, score=0.7, metadata={"combined_score": 0.7}))
+    assert (memory.text, memory.id, memory.first_stage_score) == ("Ruby likes tea", "p1", 0.7)
+    assert (memory.mentioned_at, memory.occurred_start) == (Moment.parse(AT), Moment(2023))
+
+
 def test_a_zep_edge():
     edge = SimpleNamespace(uuid_="e1", fact="Ruby likes tea", valid_at="2023-01-01T00:00:00Z", invalid_at=None)
     memory = Memory.of(edge)

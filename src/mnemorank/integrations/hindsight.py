@@ -13,8 +13,8 @@ from mnemorank.reranker import Reranker
 class MnemorankCrossEncoder(CrossEncoderModel):
     """Scores the facts of a recall: `MemoryEngine(cross_encoder=MnemorankCrossEncoder())`.
 
-    Hindsight writes the start of a fact in front of its text, as `[Date: …]`, and does not pass its end. The model reads
-    the text as it is: as a start date, it would mean that the fact still holds. Scores are calibrated probabilities.
+    Hindsight writes the start of a fact in front of its text, as `[Date: …]`, and does not pass its end. The model
+    reads the text as it is: a start date alone would mean that the fact still holds. Scores are probabilities.
     """
 
     def __init__(self, model: str | Reranker = "mini") -> None:

@@ -39,7 +39,7 @@ ALIASES: Mapping[str, tuple[str, ...]] = {
 # Lower is better: negated and used as the score of a record that has none.
 DISTANCES = ("distance", "_distance")
 # Where a hit keeps the stored record: Pinecone, Haystack, agno, Qdrant, Elasticsearch, Weaviate, Milvus, Redis,
-# LangGraph, CrewAI, LlamaIndex.
+# LangGraph, CrewAI, LlamaIndex, Letta.
 HOLDERS = (
     "metadata",
     "meta",
@@ -52,11 +52,12 @@ HOLDERS = (
     "value",
     "record",
     "node",
+    "passage",
 )
 # Read even if the text is elsewhere; the other holders are read only if they have the text.
 _ALWAYS_READ = HOLDERS[:4]
 # Holders that may be objects with a text of their own.
-_OBJECT_HOLDERS = ("record", "node")
+_OBJECT_HOLDERS = ("record", "node", "passage")
 # What is read from a holder without the text: what retrieval libraries add to a document's metadata.
 _METADATA_FIELDS = (*DATE_FIELDS, "first_stage_score")
 # LangGraph's own examples store {"data": text}.
