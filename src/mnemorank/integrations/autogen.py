@@ -95,7 +95,7 @@ class RerankedMemory(Memory, Component[RerankedMemoryConfig]):
         adapter = self._adapter
         return RerankedMemoryConfig(
             memory=self.memory.dump_component(),
-            model=adapter.model,
+            model=adapter.model,  # type: ignore[arg-type]  # pydantic refuses a Reranker, which is no data
             top_k=self.top_k,
             key=adapter.key,
             arguments=adapter.arguments,
