@@ -45,10 +45,10 @@ class Options:
     :param trust_weight: strength of the factor for memories with a `trust` value.
     :param supersession: rank outdated memories below their successor (`demote`), leave them out before `top_k`
         (`drop`), or ignore supersession (`off`).
-    :param supersede_similar: also treat dated facts with nearly the same words as successors of each other, by an
-        English heuristic. Such memories are demoted, never dropped.
-    :param detect_past_questions: keep outdated memories in place when the wording of the query asks about the past, by
-        an English heuristic.
+    :param supersede_similar: let the model judge which of two similar memories replaces the other, if it was trained
+        for that. Such memories are demoted, never dropped.
+    :param detect_past_questions: keep outdated memories in place when the query asks about the past, if the model was
+        trained to tell.
     :param max_scored: score at most this many candidates, the best of the first stage; the others follow unscored.
     :param floor: leave out memories with a relevance below this, and unscored ones.
     :param diversity: lambda of maximal marginal relevance: 1 is relevance alone, lower diversifies more. None turns it
@@ -72,8 +72,8 @@ class Options:
     proof_weight: float = 0.1
     trust_weight: float = 0.2
     supersession: SupersessionMode = "demote"
-    supersede_similar: bool = False
-    detect_past_questions: bool = False
+    supersede_similar: bool = True
+    detect_past_questions: bool = True
     max_scored: int | None = None
     floor: float | None = None
     diversity: float | None = None

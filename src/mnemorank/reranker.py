@@ -266,7 +266,7 @@ def _score_pool(
         degraded = Degradation("deadline", f"{missing} of {len(pool)} memories were not scored before the deadline")
     elif missing:
         degraded = Degradation("incomplete", f"the model returned no score for {missing} of {len(pool)} memories")
-    return Scored(raw, matched, scored.manifest), degraded
+    return Scored(raw, matched, scored.manifest, scored.judge), degraded
 
 
 def _takes_instructions(manifest: Manifest) -> bool:

@@ -59,10 +59,21 @@ def _context(memory: Memory) -> str:
     return f"{memory.context}: " if memory.context else ""
 
 
+def _kind(memory: Memory) -> str:
+    return f"[{memory.type[:1].upper()}{memory.type[1:]}] " if memory.type else ""
+
+
 def _hindsight_2(memory: Memory) -> Formatted:
     dates = _date_range(memory.occurred_start, memory.occurred_end)
-    kind = f"[{memory.type[:1].upper()}{memory.type[1:]}] " if memory.type else ""
-    return Formatted(dates + kind + _context(memory), memory.text)
+    return Formatted(dates + _kind(memory) + _context(memory), memory.text)
+
+
+def _facts(memory: Memory) -> Formatted:
+    start, end = memory.occurred_start, memory.occurred_end
+    dates = (f"[Start: {start.words()}] " if start else "") + (f"[End: {end.words()}] " if end else "")
+    if memory.mentioned_at and not start:
+        dates += f"[Noted: {memory.mentioned_at.words()}] "
+    return Formatted(dates + _kind(memory) + _context(memory), memory.text)
 
 
 def _hindsight_1(memory: Memory) -> Formatted:
@@ -98,6 +109,9 @@ formats.add(
     Format("hindsight-2", "[Start: …] [End: …] [Type] context: text (Hindsight reranker, format 2)", _hindsight_2)
 )
 formats.add(Format("hindsight-1", "[Date: …] context: text (Hindsight reranker, format 1)", _hindsight_1))
+formats.add(
+    Format("facts", "[Start: …] [End: …] [Noted: …] [Type] context: text, with the dates that are known", _facts)
+)
 formats.add(Format("plain", "the text alone", _plain))
 formats.add(Format("dialogue", "[session date] speaker: text", _dialogue))
 formats.add(Format("keyed", "Text: …, then a line each for source, type, time, entities (LycheeMem)", _keyed))

@@ -78,6 +78,7 @@ class Manifest:
     :param first_stage_method: standardize the first stage's `score` or its `rank`.
     :param long_query_terms: for queries with more terms, BM25 and entity links count less; None for never.
     :param abstain_below: abstain if the relevance of the best memory is lower.
+    :param replaced_above: a memory is outdated if the model gives a higher probability that a newer one replaces it.
     :param files: the SHA-256 of each file.
     """
 
@@ -95,6 +96,7 @@ class Manifest:
     long_query_terms: int | None = None
     windows: Windows = Windows()
     abstain_below: float = 0.0
+    replaced_above: float = 0.5
     quantization: str = "none"
     base: str | None = None
     recipe: Mapping[str, Any] | None = None
@@ -187,6 +189,7 @@ CHECKS: dict[str, tuple[str, Callable[[object], bool]]] = {
     "windows.overlap": ("a number from 0 to 0.9", _number(0, 0.9)),
     "windows.max_count": ("a whole number from 1", _count(1)),
     "abstain_below": ("a number from 0 to 1", _number(0, 1)),
+    "replaced_above": ("a number from 0 to 1", _number(0, 1)),
     "quantization": ("a non-empty string", _text),
     "base": ("a string or null", _text_or_null),
     "recipe": ("an object or null", lambda value: value is None or _mapping(value)),

@@ -14,6 +14,7 @@ from mnemorank.artifact.manifest import Manifest
 from mnemorank.artifact.resolve import load_artifact
 from mnemorank.errors import QueryTooLongError
 from mnemorank.memory.memory import Memory
+from mnemorank.model.judge import Judge
 from mnemorank.model.passages import MemoryPassage, PassageReader
 from mnemorank.model.probe import warn_if_failing
 from mnemorank.scorers import Scorer, open_scorer
@@ -33,11 +34,13 @@ class Scored:
     :param raw: a score for each memory; NaN if it was not reached before the deadline or has no text.
     :param matched: the best window of each memory, None for memories that were read whole.
     :param manifest: of the model that scored, for calibration and thresholds.
+    :param judge: further judgments of that model, if it makes any.
     """
 
     raw: Scores
     matched: list[str | None]
     manifest: Manifest
+    judge: Judge | None = None
 
     def windowed_share(self) -> float:
         """Return the share of the scored memories that were read only in windows."""
@@ -124,7 +127,7 @@ class Model:
             )
             for owner, (score, window) in _best_passages(passages, scores).items():
                 raw[first + owner], matched[first + owner] = score, window
-        return Scored(raw, matched, self.manifest)
+        return Scored(raw, matched, self.manifest, Judge.of(self.scorer, self.manifest))
 
     def passages(self, query: str, memories: Sequence[Memory], instruction: str | None = None) -> list[MemoryPassage]:
         """Return the passages to score: each memory whole, or the best windows of those that are too long."""

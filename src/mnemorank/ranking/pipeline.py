@@ -8,7 +8,7 @@ resulting probability; supersession and selection turn the order into the short 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,6 +19,7 @@ from mnemorank.artifact.calibration import model_odds
 from mnemorank.artifact.manifest import Manifest
 from mnemorank.errors import MnemorankError
 from mnemorank.memory.memory import Memory
+from mnemorank.model.judge import Judge
 from mnemorank.model.model import Scored, Scoring
 from mnemorank.options import Options
 from mnemorank.ranking.factors import factors
@@ -29,16 +30,18 @@ from mnemorank.ranking.stages import STAGES
 from mnemorank.ranking.stages.rescoring import Rescoring
 from mnemorank.ranking.supersession import (
     Supersession,
-    asks_about_the_past,
     demote,
     dropped,
     find_superseded,
+    judge_pairs,
     not_begun,
 )
 from mnemorank.results import Degradation, Ranking, Result
 
 _RESCORING = Rescoring()
 _MAX_COMPARED = 200
+# A model reads pairs of these to judge which replaces which.
+_MAX_JUDGED = 16
 _MAX_DIVERSIFIED = 100
 # Tokens are counted in chunks until the budget is spent, since the texts may be long.
 _COUNTED_AT_ONCE = 16
@@ -104,9 +107,12 @@ class Pipeline:
             return Ranking(results, degraded=degraded, warnings=_unique(warnings), records=records)
         scores = self._score_pool(scored, is_complete=degraded is None)
         order = self._order(scores)
-        superseded = self._superseded(order)
-        order = self._diversified(order, scores.score, superseded, top_k)
-        order = self._with_supersession(order, superseded, scores.evidence)
+        superseded = self._superseded(order, scored)
+        keeps_outdated = self._keeps_outdated(scored.judge)
+        left_out = dropped(superseded) if self.options.supersession == "drop" and not keeps_outdated else set()
+        order = self._diversified(order, scores.score, superseded.future | left_out, top_k)
+        if not keeps_outdated:
+            order = self._with_supersession(order, superseded, scores.evidence, left_out)
         best = _best(scores.relevance[i] for i in order if i not in superseded.future)
         order = self._short_list(order, scores, top_k)
         return Ranking(
@@ -168,24 +174,34 @@ class Pipeline:
         unscored = [i for i in self.first_stage.order if not has_score[i]]
         return by_score + sorted(unscored, key=lambda i: not self.pool[i].text.strip())
 
-    def _superseded(self, order: Sequence[int]) -> Supersession:
-        """Find outdated memories among the best only, because similarity is compared pair by pair."""
+    def _superseded(self, order: Sequence[int], scored: Scored) -> Supersession:
+        """Find outdated memories among the best only, because memories are compared pair by pair."""
         if self.options.supersession == "off":
             return Supersession(future=not_begun(self.pool, self.times.as_of))
-        best = order[:_MAX_COMPARED]
-        return find_superseded(
-            self.pool, self.times.as_of, best, self.times.now, similar=self.options.supersede_similar
-        )
+        judged: set[tuple[int, int]] = set()
+        if self.options.supersede_similar and scored.judge is not None:
+            best = [i for i in order if np.isfinite(scored.raw[i])][:_MAX_JUDGED]
+            try:
+                judged = judge_pairs(self.pool, best, scored.judge, scored.manifest.replaced_above)
+            except MnemorankError as error:
+                self.warn(f"supersede_similar: ignored, the model failed: {error}")
+        return find_superseded(self.pool, self.times.as_of, order[:_MAX_COMPARED], self.times.now, judged)
 
-    @property
-    def _keeps_outdated(self) -> bool:
-        """Whether the query is about the past, so that an outdated memory may be the right answer."""
-        return self.options.detect_past_questions and self.times.as_of is None and asks_about_the_past(self.query)
+    def _keeps_outdated(self, judge: Judge | None) -> bool:
+        """Return whether the query is about the past, so that an outdated memory may be the right answer."""
+        if not self.options.detect_past_questions or self.times.as_of is not None or judge is None:
+            return False
+        try:
+            return judge.asks_about_past(self.query)
+        except MnemorankError as error:
+            self.warn(f"detect_past_questions: ignored, the model failed: {error}")
+            return False
 
-    def _dropped(self, superseded: Supersession) -> set[int]:
-        return dropped(superseded) if self.options.supersession == "drop" and not self._keeps_outdated else set()
+    def _diversified(self, order: list[int], score: Floats, apart: Set[int], top_k: int | None) -> list[int]:
+        """Apply `diversity`, or another way to choose.
 
-    def _diversified(self, order: list[int], score: Floats, superseded: Supersession, top_k: int | None) -> list[int]:
+        :param apart: memories that will be dropped or put last; they must not push away those similar to them.
+        """
         options = self.options
         known = np.nan_to_num(score, nan=-1.0)
         if options.replace_margin is not None:
@@ -195,18 +211,15 @@ class Pipeline:
             return order
         # Every member of a tie gets the tie's best score; otherwise a newer memory that was moved up would fall back.
         known[order] = np.maximum.accumulate(known[order][::-1])[::-1]
-        # A memory that will be dropped or put last must not push away those similar to it.
-        apart = superseded.future | self._dropped(superseded)
         compared = [i for i in order if np.isfinite(score[i]) and i not in apart]
         similarity = memory_similarity(self.pool)
         picked = mmr(compared, known, similarity, options.diversity or 0.0, min(len(compared), _MAX_DIVERSIFIED))
         return picked + [i for i in order if not np.isfinite(score[i]) or i in apart]
 
-    def _with_supersession(self, order: list[int], superseded: Supersession, evidence: Floats) -> list[int]:
-        if self._keeps_outdated:
-            return order
+    def _with_supersession(
+        self, order: list[int], superseded: Supersession, evidence: Floats, left_out: Set[int]
+    ) -> list[int]:
         chances = [float(chance) if math.isfinite(chance) else 0.0 for chance in evidence]
-        left_out = self._dropped(superseded)
         # Dropped last, so that what a dropped memory replaces still ranks below the successor of both.
         return [i for i in demote(order, superseded, chances) if i not in left_out]
 

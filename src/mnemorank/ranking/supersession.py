@@ -2,39 +2,23 @@
 
 from __future__ import annotations
 
-import re
-from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import combinations
+from itertools import permutations
 
 from mnemorank.memory.memory import Memory
 from mnemorank.memory.moment import Moment
 from mnemorank.memory.values import as_id, is_missing
-from mnemorank.ranking.rivals import Claim, are_rivals
+from mnemorank.model.judge import Judge
 from mnemorank.results import StaleReason
-from mnemorank.text.similarity import cosine, name_similarity
-from mnemorank.text.words import terms
 
-SAME_TEXT = 0.55
-SAME_ENTITIES = 0.5
 _NEVER = Moment(1)
 # Only the newest memories of a key count as successors, because thousands may share one.
 _MAX_SUCCESSORS = 8
-# Terms that more memories share do not make a pair a candidate.
-_COMMON_TERM = 200
-# A longer text without a start date is a session or document, not a fact that another one replaces.
-_MAX_FACT_CHARACTERS = 300
-
-_PAST_WORDS = re.compile(
-    r"\b(?:before|previous(?:ly)?|former(?:ly)?|used to|original(?:ly)?|at first|first(?! name)|earlier|earliest|past|"
-    r"history|historical(?:ly)?|until|till|prior|last year|back (?:in|then)|ago|(?<!how )old|older|changed?|"
-    r"switch(?:ed)?|was|were|did(?! (?:i|we|you|he|she|they) (?:say|tell|mention|write|ask))|had|"
-    r"(?:in|during|since|by) (?:\w+ )?(?:19|20)\d\d)\b",
-    re.IGNORECASE,
-)
-# Unlike `split_sentences`, keeps short sentences apart ("I was ill. Where do I live?"). Not after "Dr.".
-_SENTENCE_END = re.compile(r"(?:(?<=\w{3}[.!?])|(?<=[!?\n]))\s+")
+# How many pairs a model judges in a request, and how similar their embeddings must be.
+_MAX_JUDGED = 64
+_MIN_COSINE = 0.35
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +28,7 @@ class Supersession:
     :param stale: position of an outdated memory → position of the newest one that replaced it.
     :param future: positions of the memories that start after `as_of`.
     :param because: position of an outdated memory → why it counts as replaced: one of the two says so (`stated`), they
-        share a `key`, or their words are `similar`.
+        share a `key`, or the model judges that the newer of two `similar` ones replaces the older.
     :param successors: position of an outdated memory → positions of all that replaced it, newest first.
     :param certain: positions of the outdated memories with a successor that is more than similar.
     """
@@ -56,18 +40,44 @@ class Supersession:
     certain: frozenset[int] = frozenset()
 
 
-def asks_about_the_past(query: str) -> bool:
-    """Return whether the query is about the past, so that an outdated memory may be the right answer.
-
-    In a chat message only the last question counts, because nearly every message has a "was" somewhere.
-    """
-    questions = [sentence for sentence in _SENTENCE_END.split(query) if sentence.rstrip().endswith("?")]
-    return bool(_PAST_WORDS.search(questions[-1] if questions else query))
-
-
 def not_begun(memories: Sequence[Memory], as_of: Moment | None) -> frozenset[int]:
     """Return the positions of the memories that start after `as_of`; none without an `as_of`."""
     return frozenset(i for i, m in enumerate(memories) if as_of and m.started_at and as_of.is_before(m.started_at))
+
+
+def judge_pairs(
+    memories: Sequence[Memory], among: Sequence[int], judge: Judge, threshold: float
+) -> set[tuple[int, int]]:
+    """Return the pairs (older, newer) where the model says that the newer memory replaces the older.
+
+    Dates decide the direction. Without them, the model does, by the wording ("now", "moved to", "no longer").
+
+    :param among: positions of the memories to compare.
+    :param threshold: the lowest probability.
+    """
+    facts = [i for i in among if not memories[i].is_event and memories[i].text.strip()]
+    if len(facts) < 2:
+        return set()
+    similarity = judge.similarity([memories[i] for i in facts])
+    candidates = [
+        (float(similarity[a, b]), facts[a], facts[b])
+        for a, b in permutations(range(len(facts)), 2)
+        if similarity[a, b] >= _MIN_COSINE and _may_replace(memories[facts[b]], memories[facts[a]])
+    ]
+    pairs = [(older, newer) for _, older, newer in sorted(candidates, reverse=True)[:_MAX_JUDGED]]
+    chances = judge.replacement([(memories[older], memories[newer]) for older, newer in pairs])
+    by_pair = dict(zip(pairs, chances, strict=True))
+    return {pair for pair, chance in by_pair.items() if chance > threshold and chance >= by_pair.get(pair[::-1], 0.0)}
+
+
+def _may_replace(newer: Memory, older: Memory) -> bool:
+    """Return whether dates, keys and speakers allow that one memory replaces the other."""
+    keys = [memory.metadata.get("key") for memory in (newer, older)]
+    if not any(is_missing(key) for key in keys):
+        return False  # their keys say whether they are about the same thing
+    if newer.text == older.text or (newer.speaker and older.speaker and newer.speaker != older.speaker):
+        return False
+    return not older.is_newer_than(newer)
 
 
 def find_superseded(
@@ -75,20 +85,19 @@ def find_superseded(
     as_of: Moment | None = None,
     among: Sequence[int] | None = None,
     now: Moment | None = None,
-    similar: bool = False,
+    judged: Collection[tuple[int, int]] = (),
 ) -> Supersession:
     """Find the memories that another memory of the pool replaced.
 
-    Two memories are about the same thing if one names the other (`supersedes` or `superseded_by` in the metadata), or
-    if both are dated states (not events) and either share a `key` in the metadata, or have nearly the same words,
-    context and entities and cannot both be true (`are_rivals`). A short fact with only a `created_at` counts as
-    starting then; a chat message does not. The newer one must start strictly later, at the precision of the dates, and
-    must not have ended while the older one still holds.
+    Two memories are about the same thing if one names the other (`supersedes` or `superseded_by` in the metadata), if
+    both are dated states (not events) that share a `key` in the metadata, or if the model says so. With a key, the
+    newer one must start strictly later, at the precision of the dates, and must not have ended while the older one
+    still holds.
 
     :param as_of: date of the state to find; memories that start later are ignored.
     :param among: positions to compare, all by default; `future` always covers the whole pool.
     :param now: the present. A memory that starts later is a plan and replaces nothing yet, unless it says so.
-    :param similar: also compare the words of dated facts, with an English heuristic.
+    :param judged: pairs (older, newer) of `judge_pairs`.
     """
     future = not_begun(memories, as_of)
     present = [i for i in (range(len(memories)) if among is None else among) if i not in future]
@@ -99,7 +108,7 @@ def find_superseded(
     replaced = {older for older, _ in stated}
     inferred = {
         pair: reason
-        for pair, reason in _inferred_pairs(memories, started, reference, similar).items()
+        for pair, reason in _inferred_pairs(memories, started, reference, judged).items()
         if pair[0] not in replaced and pair[::-1] not in stated
     }
     pairs = stated | inferred
@@ -196,32 +205,30 @@ def _stated_pairs(memories: Sequence[Memory], positions: Sequence[int]) -> dict[
 
 
 def _inferred_pairs(
-    memories: Sequence[Memory], positions: Sequence[int], reference: Moment | None, similar: bool
+    memories: Sequence[Memory],
+    positions: Sequence[int],
+    reference: Moment | None,
+    judged: Collection[tuple[int, int]],
 ) -> dict[tuple[int, int], StaleReason]:
-    """Return (older, newer) of the states that share a key, and of similar states that do not both have a key.
+    """Return (older, newer) of the states that share a key, and of those that the model judged.
 
     A state that has ended does not replace one that still holds.
     """
     keyed: dict[str, list[int]] = defaultdict(list)
-    bags: dict[int, Counter[str]] = {}
     for i in positions:
         memory = memories[i]
-        if memory.is_event or memory.date is None:
-            continue
-        if not is_missing(memory.metadata.get("key")):
+        if not memory.is_event and memory.date is not None and not is_missing(memory.metadata.get("key")):
             keyed[str(memory.metadata["key"])].append(i)
-        if similar and memory.is_state and (memory.occurred_start is not None or _is_undated_fact(memory)):
-            bags[i] = Counter(terms(memory.text[:2000]))
-    pairs: list[tuple[int, int, StaleReason]] = [(a, b, "similar") for a, b in _similar_pairs(memories, bags)]
+    known = set(positions)
+    pairs: dict[tuple[int, int], StaleReason] = {
+        (older, newer): "similar" for older, newer in judged if older in known and newer in known
+    }
     for group in keyed.values():
         newest = sorted(group, key=lambda i: (memories[i].started_at or _NEVER).start)[-_MAX_SUCCESSORS:]
-        pairs += [(a, b, "key") for b in newest for a in group if a != b]
-    ordered = ((a, b, reason) if _starts_later(memories[b], memories[a]) else (b, a, reason) for a, b, reason in pairs)
+        for newer in newest:
+            pairs |= {(older, newer): "key" for older in group if _starts_later(memories[newer], memories[older])}
     return {
-        (older, newer): reason
-        for older, newer, reason in ordered
-        if _starts_later(memories[newer], memories[older])
-        and not _outlives(memories[older], memories[newer], reference)
+        pair: reason for pair, reason in pairs.items() if not _outlives(memories[pair[0]], memories[pair[1]], reference)
     }
 
 
@@ -233,32 +240,3 @@ def _starts_later(newer: Memory, older: Memory) -> bool:
 def _outlives(older: Memory, newer: Memory, reference: Moment | None) -> bool:
     """Return whether the newer one has ended while the older one still holds."""
     return bool(reference and older.is_ongoing and newer.occurred_end and newer.occurred_end.is_before(reference))
-
-
-def _is_undated_fact(memory: Memory) -> bool:
-    """Return whether it is a short fact with only a creation date, as in most stores, and not a chat message."""
-    return memory.mentioned_at is not None and memory.speaker is None and len(memory.text) <= _MAX_FACT_CHARACTERS
-
-
-def _similar_pairs(memories: Sequence[Memory], bags: Mapping[int, Counter[str]]) -> list[tuple[int, int]]:
-    """Return pairs of similar states. Only pairs that share an uncommon word are compared, to support large pools."""
-    holders: dict[str, list[int]] = defaultdict(list)
-    for i, bag in bags.items():
-        for term in bag:
-            holders[term].append(i)
-    candidates = {pair for same in holders.values() if len(same) <= _COMMON_TERM for pair in combinations(same, 2)}
-    similar = [(a, b) for a, b in candidates if _have_same_subject(memories[a], memories[b], bags[a], bags[b])]
-    claims = {i: Claim.of(memories[i].text) for i in {i for pair in similar for i in pair}}
-    return [(a, b) for a, b in similar if are_rivals(claims[a], claims[b])]
-
-
-def _have_same_subject(a: Memory, b: Memory, bag_a: Counter[str], bag_b: Counter[str]) -> bool:
-    if not is_missing(a.metadata.get("key")) and not is_missing(b.metadata.get("key")):
-        return False
-    if a.text == b.text or (a.context and b.context and a.context != b.context):
-        return False
-    if a.speaker and b.speaker and a.speaker != b.speaker:
-        return False
-    if a.entities and b.entities and name_similarity(a.entities, b.entities) < SAME_ENTITIES:
-        return False
-    return cosine(bag_a, bag_b) >= SAME_TEXT

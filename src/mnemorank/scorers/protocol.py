@@ -101,6 +101,32 @@ class PairScorer(Protocol):
         ...
 
 
+@runtime_checkable
+class MemoryJudge(Protocol):
+    """A scorer that also judges memories and queries by themselves.
+
+    :param width: of an embedding.
+    :param max_memory: the longest passage in tokens.
+    """
+
+    width: int
+    max_memory: int
+
+    def prepare(self, texts: Sequence[str]) -> list[Passage]: ...
+
+    def embed(self, passages: Sequence[Passage]) -> NDArray[np.float32]:
+        """Return the embedding of each passage, of length 1."""
+        ...
+
+    def replacement(self, pairs: Sequence[tuple[Passage, Passage]]) -> Scores:
+        """Return, for pairs of an older and a newer memory, the log-odds that the newer replaces the older."""
+        ...
+
+    def asks_about_past(self, query: str) -> float:
+        """Return the log-odds that a query asks for an earlier state ("where did she work before?")."""
+        ...
+
+
 class TokenizingScorer:
     """Base of scorers that leave the text to another object: an input writer, or a wrapped scorer."""
 

@@ -62,6 +62,8 @@ class SplitScorer(BasePairScorer):
         super().__init__(manifest.name, self)
         self._encoder: ort.InferenceSession | None = open_session(artifact.file("encoder.onnx"))
         self._joint: ort.InferenceSession | None = open_session(artifact.file("joint.onnx"))
+        self.width = int(self._encoder.get_outputs()[0].shape[2])
+        self.max_memory = self._max_memory - len(self._layout.after)
         self._cache = StateCache(int(cache_megabytes * _MEGABYTE))
         self._queries = StateCache(_CACHED_QUERIES_BYTES)
         self._states = states
@@ -78,7 +80,7 @@ class SplitScorer(BasePairScorer):
         length = len(encode(self._tokens, [query])[0]) + len(self._layout.before) + len(self._layout.between)
         if length > self._max_query:
             raise QueryTooLongError(length, self._max_query)
-        return self._max_memory - len(self._layout.after)
+        return self.max_memory
 
     def score_pairs(self, pairs: Sequence[Pair], *, deadline: Deadline | None = None) -> Scores:
         scores = np.full(len(pairs), np.nan)
@@ -104,6 +106,10 @@ class SplitScorer(BasePairScorer):
         known.update(zip(missing, self._run(self._read, missing.values()), strict=True))
         return [known[key] for key in keys]
 
+    def embed(self, passages: Sequence[Passage]) -> NDArray[np.float32]:
+        """Return the embedding of each passage, of length 1."""
+        return np.array([state.embedding for state in self.states(passages)], dtype=np.float32)
+
     def embed_query(self, query: str) -> NDArray[np.float32]:
         """Return the embedding of a query, of length 1."""
         return self._query_state(query).embedding.astype(np.float32)
@@ -112,8 +118,8 @@ class SplitScorer(BasePairScorer):
         """Return, for pairs of an older and a newer memory, the log-odds that the newer replaces the older."""
         texts = list({self._key(passage): passage for pair in pairs for passage in pair}.items())
         states = dict(zip((key for key, _ in texts), self.states([text for _, text in texts]), strict=True))
-        width = self._width
-        start = State(np.zeros((1, width), np.int8), np.ones(1, np.float16), np.zeros(width, np.float16))
+        nothing = np.zeros(self.width)
+        start = State(nothing[None].astype(np.int8), np.ones(1, np.float16), nothing.astype(np.float16))
 
         def run(pair: tuple[Passage, Passage]) -> float:
             older, newer = (states[self._key(passage)] for passage in pair)
@@ -128,10 +134,6 @@ class SplitScorer(BasePairScorer):
     def close(self) -> None:
         self._workers.shutdown()
         self._encoder = self._joint = None
-
-    @property
-    def _width(self) -> int:
-        return int(self._open(self._encoder).get_outputs()[0].shape[2])
 
     def _open(self, session: ort.InferenceSession | None) -> ort.InferenceSession:
         if session is None:
