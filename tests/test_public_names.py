@@ -8,6 +8,7 @@ def test_public_names():
     assert sorted(mnemorank.__all__) == [
         "ArtifactError",
         "ConflictError",
+        "CrossEncoder",
         "Failover",
         "InputError",
         "Memory",

@@ -25,11 +25,13 @@ from mnemorank.reranker import Reranker
 from mnemorank.results import Ranking, Result, Score
 
 if TYPE_CHECKING:
+    from mnemorank.cross_encoder import CrossEncoder
     from mnemorank.service import RerankerService
 
 __all__ = [
     "ArtifactError",
     "ConflictError",
+    "CrossEncoder",
     "Failover",
     "InputError",
     "Memory",
@@ -52,6 +54,10 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
+    if name == "CrossEncoder":
+        from mnemorank.cross_encoder import CrossEncoder
+
+        return CrossEncoder
     if name == "RerankerService":
         from mnemorank.service import RerankerService
 

@@ -10,6 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from mnemorank.cross_encoder import CrossEncoder
 from mnemorank.memory.memory import Memory, MemoryLike, read_memories
 from mnemorank.options import Options
 from mnemorank.reranker import Reranker
@@ -104,16 +105,7 @@ class Adapter:
 
     def score_pairs(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
         """Return the relevance of each pair of a query and a text, by the model alone. Raises `ScorerError`."""
-        positions: dict[str, list[int]] = {}
-        for position, (query, _) in enumerate(pairs):
-            positions.setdefault(query, []).append(position)
-        scores = [0.0] * len(pairs)
-        for query, places in positions.items():
-            if not query.strip():
-                continue
-            for place, score in zip(places, self.reranker.score(query, [pairs[i][1] for i in places]), strict=True):
-                scores[place] = score.relevance or 0.0
-        return scores
+        return [float(score) for score in CrossEncoder(self.reranker).predict(pairs)]
 
 
 def _with_key(memory: Memory, name: str) -> Memory:
