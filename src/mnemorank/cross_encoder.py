@@ -112,8 +112,8 @@ class CrossEncoder:
         pairs = [(query, document) for document in documents]
         scores = [float(score) for score in self.predict(pairs, activation_fn=activation_fn, prompt=prompt)]
         order = sorted(range(len(scores)), key=lambda i: -scores[i])[:top_k]
-        text = (lambda i: {"text": documents[i]}) if return_documents else (lambda i: {})
-        return [{"corpus_id": i, "score": scores[i], **text(i)} for i in order]
+        ranking: list[dict[str, Any]] = [{"corpus_id": i, "score": scores[i]} for i in order]
+        return [{**entry, "text": documents[entry["corpus_id"]]} for entry in ranking] if return_documents else ranking
 
     def close(self) -> None:
         """Release the model's memory."""
