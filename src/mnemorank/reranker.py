@@ -31,6 +31,9 @@ from mnemorank.results import Degradation, Ranking, Score
 
 logger = logging.getLogger(__name__)
 
+# Scoring may take all of the time. What follows needs some, too: supersession, diversity, the token budget.
+_FINISHING_SECONDS = 0.2
+
 
 class Reranker:
     """Ranks memories for a query.
@@ -177,7 +180,8 @@ class Reranker:
         scored, degraded = _score_pool(score, pool, first_stage.order[: options.max_scored], deadline)
         if instruction and scored is not None and not _takes_instructions(scored.manifest):
             warnings.append(f"instruction: ignored, the model's template {scored.manifest.template!r} takes none")
-        pipeline = Pipeline(query, pool, options, times, first_stage, self.model, score, warnings.append)
+        finish_by = None if deadline is None else deadline.but_not_within(_FINISHING_SECONDS)
+        pipeline = Pipeline(query, pool, options, times, first_stage, self.model, score, warnings.append, finish_by)
         return pipeline.rank(scored, degraded, top_k, explain, warnings, records)
 
     def score(

@@ -67,3 +67,14 @@ def test_a_timeout_has_a_grace_period_and_may_be_unlimited(clock):
     assert (deadline.timeout(), deadline.timeout(0.5)) == (0, 0.5)
     assert Deadline(math.inf).timeout() is None
     assert Deadline(threading.TIMEOUT_MAX).timeout(1) is None
+
+
+def test_an_extended_deadline_expires_with_the_original_but_not_too_soon(clock):
+    deadline = Deadline(10)
+    extended = deadline.but_not_within(2)
+    assert (extended.remaining(), extended.expired) == (10, False)
+    deadline.cancel()
+    assert (extended.remaining(), extended.expired) == (2, False)
+    assert extended.within(5).remaining() == 2
+    clock(2)
+    assert extended.expired

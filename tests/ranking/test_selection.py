@@ -1,10 +1,14 @@
+from collections import Counter
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mnemorank import InputError, Memory, Moment, Options
-from mnemorank.ranking.selection import memory_similarity, mmr, newer_first_among_ties, replace_one, within_budget
+from mnemorank._internal.deadline import Deadline
+from mnemorank.ranking.selection import MemorySimilarity, mmr, newer_first_among_ties, replace_one, within_budget
+from mnemorank.text.similarity import cosine, name_similarity
 
 
 def test_ties_go_to_the_newer():
@@ -46,8 +50,7 @@ def test_certainly_newer_memories_lead_ties(dates):
 
 
 def test_mmr():
-    likeness = {(0, 1): 1.0, (0, 2): 0.0, (1, 2): 0.0}
-    similarity = lambda a, b: likeness[tuple(sorted((a, b)))]  # noqa: E731
+    similarity = np.array([[1.0, 1.0, 0.0], [1.0, 1.0, 0.0], [0.0, 0.0, 1.0]]).__getitem__
     scores = np.array([0.9, 0.85, 0.5])
     assert mmr([0, 1, 2], scores, similarity, 0.5, 3) == [0, 2, 1]
     assert mmr([0, 1, 2], scores, similarity, 1.0, 3) == [0, 1, 2]
@@ -55,9 +58,36 @@ def test_mmr():
 
 def test_similarity_mixes_words_and_entities():
     pool = [Memory("cat mat", entities=("A",)), Memory("cat mat", entities=("B",)), Memory("cat mat")]
-    similarity = memory_similarity(pool)
-    assert similarity(0, 1) == pytest.approx(0.6)
-    assert similarity(0, 2) == pytest.approx(1.0)
+    similarity = MemorySimilarity(pool)
+    assert similarity(0) == pytest.approx([1.0, 0.6, 1.0])
+    assert similarity(2) == pytest.approx([1.0, 1.0, 1.0])
+
+
+WORDS = st.lists(st.sampled_from("cat dog mat red".split()), max_size=6)
+NAMES = st.lists(st.sampled_from(("Ann", "ann", "Bo", "Cy")), max_size=4)
+
+
+@given(st.lists(st.tuples(WORDS, NAMES), min_size=1, max_size=6))
+def test_similarity_is_that_of_each_pair(pool):
+    """Compared with the plain definition, pair by pair."""
+    memories = [Memory(" ".join(words), entities=tuple(names)) for words, names in pool]
+    similarity = MemorySimilarity(memories)
+    for a, (words, names) in enumerate(pool):
+        expected = []
+        for other_words, other_names in pool:
+            value = cosine(Counter(words), Counter(other_words))
+            if names and other_names:
+                value = 0.6 * value + 0.4 * name_similarity(names, other_names)
+            expected.append(value)
+        assert similarity(a) == pytest.approx(expected)
+
+
+def test_no_memory_is_compared_after_the_deadline():
+    pool = [Memory("cat mat", entities=("A",))] * 3
+    expired = Deadline(0)
+    similarity = MemorySimilarity(pool, deadline=expired)
+    assert similarity(0).tolist() == [0, 0, 0]
+    assert mmr([2, 0, 1], np.array([0.1, 0.2, 0.3]), similarity, 0.5, 3, deadline=expired) == [2, 0, 1]
 
 
 def test_the_budget_keeps_at_least_one():
@@ -93,5 +123,5 @@ def test_bad_options_are_named(bad):
 def test_mmr_and_replacement_lose_nothing(scores, balance, top_k):
     order = sorted(range(len(scores)), key=lambda i: -scores[i])
     values = np.array(scores)
-    assert sorted(mmr(order, values, lambda a, b: 0.5, balance, top_k)) == sorted(order)
+    assert sorted(mmr(order, values, lambda place: np.full(len(order), 0.5), balance, top_k)) == sorted(order)
     assert sorted(replace_one(order, list(range(len(scores))), values, top_k, 0.3)) == sorted(order)

@@ -204,6 +204,11 @@ def test_the_memory_of_all_bodies_together_is_bounded(start):
             {"query": "a", "memories": [{"payload": {"text": "a" * 51}}]},
             "memories.0.payload.text: has 51 characters",
         ),
+        (
+            "/v1/memories/rerank",
+            {"query": "a", "memories": [{"text": "a", "metadata": {"supersedes": ["1", "2", "3", "4"]}}]},
+            "memories.0.metadata.supersedes: has 4 entries, more than max_documents = 3",
+        ),
     ],
 )
 def test_exceeded_limits_are_422_and_name_the_setting(small, path, body, limit):

@@ -48,6 +48,28 @@ class Deadline:
         """Return a deadline that expires after `seconds`, or with this one if that is sooner."""
         return Deadline(min(seconds, self._expires_at - time.monotonic()))
 
+    def but_not_within(self, seconds: float) -> Deadline:
+        """Return a deadline that expires together with this one, but not in the next `seconds`."""
+        return _ExtendedDeadline(self, seconds)
+
     def cancel(self) -> None:
         """Expire now: the caller no longer wants the answer."""
         self._expires_at = -math.inf
+
+
+class _ExtendedDeadline(Deadline):
+    __slots__ = ("_original",)
+
+    def __init__(self, original: Deadline, seconds: float) -> None:
+        super().__init__(seconds)
+        self._original = original
+
+    @property
+    def expired(self) -> bool:
+        return self._original.expired and super().expired
+
+    def remaining(self) -> float:
+        return max(self._original.remaining(), super().remaining())
+
+    def within(self, seconds: float) -> Deadline:
+        return Deadline(min(seconds, self.remaining()))

@@ -156,16 +156,20 @@ def is_missing(value: object) -> bool:
     """Return whether a value is None, an empty string, or NaN, NaT or NA of numpy and pandas."""
     if value is None or isinstance(value, str):
         return not value
+    if isinstance(value, int):  # most values; what follows is slow
+        return False
     if type(value).__name__ in ("NaTType", "NAType", "datetime64"):
         return str(value) in ("NaT", "<NA>")
     if isinstance(value, Decimal):
         return value.is_nan()
-    return isinstance(value, Real) and not isinstance(value, int) and math.isnan(value)
+    return isinstance(value, Real) and math.isnan(value)
 
 
 def as_id(value: object) -> str:
     """Return an id as text. Tables with gaps turn whole numbers into floats, so 2.0 becomes `2`."""
-    is_whole = isinstance(value, Real) and not isinstance(value, int) and float(value).is_integer()
+    if isinstance(value, (str, int)):  # most ids; what follows is slow
+        return str(value)
+    is_whole = isinstance(value, Real) and float(value).is_integer()
     return str(int(value)) if is_whole else str(value)  # type: ignore[call-overload]
 
 

@@ -8,13 +8,14 @@ resulting probability; supersession and selection turn the order into the short 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from mnemorank._internal.arrays import Floats, log_sigmoid, sigmoid
+from mnemorank._internal.deadline import Deadline
 from mnemorank.artifact.calibration import model_odds
 from mnemorank.artifact.manifest import Manifest
 from mnemorank.errors import MnemorankError
@@ -24,7 +25,7 @@ from mnemorank.model.model import Scored, Scoring
 from mnemorank.options import Options
 from mnemorank.ranking.factors import factors
 from mnemorank.ranking.first_stage import FirstStageRanking
-from mnemorank.ranking.selection import memory_similarity, mmr, newer_first_among_ties, replace_one, within_budget
+from mnemorank.ranking.selection import MemorySimilarity, mmr, newer_first_among_ties, replace_one, within_budget
 from mnemorank.ranking.stage import RankingContext, Times
 from mnemorank.ranking.stages import STAGES
 from mnemorank.ranking.stages.rescoring import Rescoring
@@ -45,6 +46,7 @@ _MAX_JUDGED = 16
 _MAX_DIVERSIFIED = 100
 # Tokens are counted in chunks until the budget is spent, since the texts may be long.
 _COUNTED_AT_ONCE = 16
+_COUNTED_CHARACTERS = 32_768
 _TINY = np.finfo(np.float64).tiny
 # Relative gap below the predecessor for items that supersession or selection moved; large enough to survive float32.
 _STEP = 1e-6
@@ -76,6 +78,7 @@ class Pipeline:
 
     :param rescore: scores further texts with the same model and query.
     :param warn: adds a warning to the ranking.
+    :param deadline: of what follows the scoring.
     """
 
     query: str
@@ -86,6 +89,11 @@ class Pipeline:
     model: Scoring
     rescore: Callable[[Sequence[Memory]], Scored]
     warn: Callable[[str], None]
+    deadline: Deadline | None = None
+
+    @property
+    def _is_late(self) -> bool:
+        return self.deadline is not None and self.deadline.expired
 
     def rank(
         self,
@@ -179,13 +187,19 @@ class Pipeline:
         if self.options.supersession == "off":
             return Supersession(future=not_begun(self.pool, self.times.as_of))
         judged: set[tuple[int, int]] = set()
-        if self.options.supersede_similar and scored.judge is not None:
+        if self.options.supersede_similar and scored.judge is not None and not self._is_late:
             best = [i for i in order if np.isfinite(scored.raw[i])][:_MAX_JUDGED]
             try:
                 judged = judge_pairs(self.pool, best, scored.judge, scored.manifest.replaced_above)
             except MnemorankError as error:
                 self.warn(f"supersede_similar: ignored, the model failed: {error}")
-        return find_superseded(self.pool, self.times.as_of, order[:_MAX_COMPARED], self.times.now, judged)
+        compared = order[:_MAX_COMPARED]
+        superseded = find_superseded(
+            self.pool, self.times.as_of, compared, self.times.now, judged, deadline=self.deadline
+        )
+        if self._is_late:
+            self.warn("supersession: not all memories were compared before the deadline")
+        return superseded
 
     def _keeps_outdated(self, judge: Judge | None) -> bool:
         """Return whether the query is about the past, so that an outdated memory may be the right answer."""
@@ -212,8 +226,11 @@ class Pipeline:
         # Every member of a tie gets the tie's best score; otherwise a newer memory that was moved up would fall back.
         known[order] = np.maximum.accumulate(known[order][::-1])[::-1]
         compared = [i for i in order if np.isfinite(score[i]) and i not in apart]
-        similarity = memory_similarity(self.pool)
-        picked = mmr(compared, known, similarity, options.diversity or 0.0, min(len(compared), _MAX_DIVERSIFIED))
+        similarity = MemorySimilarity([self.pool[i] for i in compared], deadline=self.deadline)
+        balance = options.diversity or 0.0
+        picked = mmr(compared, known, similarity, balance, _MAX_DIVERSIFIED, deadline=self.deadline)
+        if self._is_late:
+            self.warn("diversity: not all memories were compared before the deadline")
         return picked + [i for i in order if not np.isfinite(score[i]) or i in apart]
 
     def _with_supersession(
@@ -236,16 +253,34 @@ class Pipeline:
         if budget is None:
             return order
         costs: dict[int, int] = {}
-        for first in range(0, len(order), _COUNTED_AT_ONCE):
-            chunk = order[first : first + _COUNTED_AT_ONCE]
+        total = 0
+        for chunk in self._counted_together(order):
+            if self._is_late:
+                self.warn("token_budget: after the deadline, a token was assumed for every byte")
+                costs.update({i: len(self.pool[i].text.encode()) for i in order[len(costs) :]})
+                break
             try:
-                costs.update(zip(chunk, self.model.count_tokens([self.pool[i] for i in chunk]), strict=True))
+                counts = self.model.count_tokens([self.pool[i] for i in chunk])
             except MnemorankError as error:
                 self.warn(f"token_budget: ignored, the tokens could not be counted: {error}")
                 return order
-            if sum(costs.values()) > budget:
+            costs.update(zip(chunk, counts, strict=True))
+            total += sum(counts)
+            if total > budget:
                 break
         return within_budget(list(costs), costs, budget)
+
+    def _counted_together(self, order: Sequence[int]) -> Iterator[list[int]]:
+        chunk: list[int] = []
+        characters = 0
+        for i in order:
+            chunk.append(i)
+            characters += len(self.pool[i].text)
+            if len(chunk) == _COUNTED_AT_ONCE or characters >= _COUNTED_CHARACTERS:
+                yield chunk
+                chunk, characters = [], 0
+        if chunk:
+            yield chunk
 
     def _abstains(self, best: float | None, manifest: Manifest) -> bool:
         threshold = self.options.abstain_below

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import permutations
 
+from mnemorank._internal.deadline import Deadline
 from mnemorank.memory.memory import Memory
 from mnemorank.memory.moment import Moment
 from mnemorank.memory.values import as_id, is_missing
@@ -86,6 +87,8 @@ def find_superseded(
     among: Sequence[int] | None = None,
     now: Moment | None = None,
     judged: Collection[tuple[int, int]] = (),
+    *,
+    deadline: Deadline | None = None,
 ) -> Supersession:
     """Find the memories that another memory of the pool replaced.
 
@@ -98,10 +101,11 @@ def find_superseded(
     :param among: positions to compare, all by default; `future` always covers the whole pool.
     :param now: the present. A memory that starts later is a plan and replaces nothing yet, unless it says so.
     :param judged: pairs (older, newer) of `judge_pairs`.
+    :param deadline: no more memories are compared after it.
     """
     future = not_begun(memories, as_of)
     present = [i for i in (range(len(memories)) if among is None else among) if i not in future]
-    stated = _stated_pairs(memories, present)
+    stated = _stated_pairs(memories, present, deadline)
     reference = as_of or now
     started = [i for i in present if not _is_planned(memories[i], reference)]
     # A stated pair overrides dates and similarity, also for other successors of the same memory.
@@ -188,17 +192,23 @@ def dropped(superseded: Supersession) -> set[int]:
     return {i for i in superseded.stale if superseded.because[i] != "similar" or i in superseded.certain}
 
 
-def _stated_pairs(memories: Sequence[Memory], positions: Sequence[int]) -> dict[tuple[int, int], StaleReason]:
+def _stated_pairs(
+    memories: Sequence[Memory], positions: Sequence[int], deadline: Deadline | None
+) -> dict[tuple[int, int], StaleReason]:
     """Return (older, newer) of the memories that name each other in their metadata."""
     by_id: dict[str | None, list[int]] = defaultdict(list)  # two retrievers may return the same memory
     for i in positions:
         by_id[memories[i].id].append(i)
     pairs: dict[tuple[int, int], StaleReason] = {}
     for i in positions:
+        if deadline is not None and deadline.expired:
+            break
         for field_name, is_newer in (("supersedes", True), ("superseded_by", False)):
             value = memories[i].metadata.get(field_name)
-            for other in value if isinstance(value, (list, tuple)) else [value]:
-                for j in () if is_missing(other) else by_id.get(as_id(other), ()):
+            listed = value if isinstance(value, (list, tuple)) else [value]
+            # Lists may be long, and may repeat an id.
+            for other in dict.fromkeys(as_id(other) for other in listed if not is_missing(other)):
+                for j in by_id.get(other, ()):
                     if j != i:
                         pairs[(j, i) if is_newer else (i, j)] = "stated"
     return pairs

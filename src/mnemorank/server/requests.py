@@ -27,6 +27,8 @@ _LARGE_BODY = 32 * 1024
 _Records: TypeAlias = dict[tuple[str, ...], dict[str, Any]]
 # Lists under these names are read as one string.
 _JOINED = (*ALIASES["context"], *ALIASES["entities"])
+# Lists under these names are ids of other memories of the request.
+_REFERENCES = ("supersedes", "superseded_by")
 
 
 class ActiveRequest:
@@ -140,6 +142,11 @@ def check_memory(memory: str | dict[str, Any], position: int, text_field: str | 
                 if size > settings.max_document_chars:
                     path = ".".join((name, *place, field))
                     raise _too_large(path, f"{size} characters", "max_document_chars", settings)
+        for field in _REFERENCES:
+            count = len(record[field]) if isinstance(record.get(field), list) else 0
+            if count > settings.max_documents:
+                path = ".".join((name, *place, field))
+                raise _too_large(path, f"{count} entries", "max_documents", settings)
     _check_id(memory, records, position, text_field)
     return characters
 

@@ -407,6 +407,16 @@ def test_feedback_on_a_locked_postgres_fails_instead_of_waiting_forever(postgres
         assert store.add_signals([Signal(event_id, "click", 1)]) == 1
 
 
+def test_an_event_that_takes_too_long_to_redact_is_refused(tmp_path):
+    event = make_event(texts=("call 0171 2345678 or write to ann@example.com. " * 200,) * 500)
+    with EventStore(tmp_path / "e.db", PrivacySettings(texts=True), timeout_seconds=0.01) as store:
+        with pytest.raises(sqlalchemy.exc.TimeoutError):
+            store.record(event)
+        assert store.counts()["events"] == 0
+    with EventStore(tmp_path / "e.db", PrivacySettings(texts=True), timeout_seconds=60) as store:
+        store.record(event)
+
+
 def test_an_invalid_timeout_is_rejected(tmp_path):
     with pytest.raises(InputError) as error:
         EventStore(tmp_path / "e.db", timeout_seconds=0)

@@ -99,13 +99,16 @@ class EventStore:
 
     def record_many(self, events: Sequence[RerankEvent]) -> None:
         """Store events in one transaction, together with those of other waiting threads."""
-        write = _PendingWrite(
-            [self._event_row(event) for event in events],
-            [self._shown_row(event, shown) for event in events for shown in event.shown],
-        )
         deadline = time.monotonic() + self._timeout
+        write = _PendingWrite([self._event_row(event) for event in events], [])
+        for event in events:
+            for shown in event.shown:
+                write.shown.append(self._shown_row(event, shown))
+                if time.monotonic() >= deadline:
+                    message = f"the texts could not be redacted within {self._timeout:g} seconds"
+                    raise TimeoutError(f"{message}; {len(event.shown)} memories are too many or too long")
         self._pending.append(write)
-        if not self._pending_lock.acquire(timeout=self._timeout):
+        if not self._pending_lock.acquire(timeout=max(deadline - time.monotonic(), 0.0)):
             with suppress(ValueError):  # another thread has just taken it up
                 self._pending.remove(write)
             raise TimeoutError(f"the store did not respond within {self._timeout:g} seconds")
