@@ -68,4 +68,4 @@ def test_facts_show_only_the_dates_that_are_known():
     started = Memory("Ruby leads the team.", occurred_start="2024-03", mentioned_at="2025-01-01")
     assert format_memory(started, "facts") == "[Start: March 2024 (2024-03)] Ruby leads the team."
     ended = Memory("Ruby lived in Porto.", occurred_end="2023", context="Home")
-    assert format_memory(ended, "facts") == "[End: 2023] Home: Ruby lived in Porto."
+    assert format_memory(ended, "facts") == "[End: 2023 (2023)] Home: Ruby lived in Porto."

@@ -5,8 +5,11 @@ import numpy as np
 import pytest
 
 from mnemorank import ArtifactError
+from mnemorank.artifact.resolve import load_artifact
 from mnemorank.export.dequantize import dequantize
 from mnemorank.export.exporter import export
+from mnemorank.scorers import open_scorer
+from tests.helpers.tiny_models import QUERY, TEXTS
 
 
 @pytest.mark.parametrize(("quantize", "error"), [("none", 1e-6), ("int8", 0.03), ("int4", 0.15)])
@@ -71,3 +74,10 @@ def _with_config(model, folder, **changes):
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**config, **changes}))
     return folder
+
+
+def test_a_split_encoder_is_read_back(split_onnx, split_torch, tmp_path):
+    folder = dequantize(split_onnx, tmp_path / "torch")
+    before, after = (open_scorer(load_artifact(path)) for path in (split_torch, folder))
+    expected = before.score(QUERY, before.prepare(TEXTS))
+    assert np.abs(after.score(QUERY, after.prepare(TEXTS)) - expected).mean() < 0.2 * np.std(expected)

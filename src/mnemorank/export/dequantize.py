@@ -38,13 +38,17 @@ _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_m
 def dequantize(model: Path, folder: Path) -> Path:
     """Write a Hugging Face folder with the dequantized weights of an ONNX model and return it.
 
-    :param model: a model folder of the onnx family.
+    :param model: a model folder of the onnx or the split family.
     :param folder: where to write; kept as it is if it has a model already.
     """
     if (folder / "config.json").exists():
         return folder
+    from mnemorank.export.split_weights import read_split_encoder
+
     artifact = load_artifact(model)
     config = json.loads(artifact.file("config.json").read_text(encoding="utf-8"))
+    if artifact.manifest.family == "split":
+        return _save_closest(model, artifact.path, [read_split_encoder(artifact.path, config)], folder)
     if artifact.manifest.family != "onnx" or config.get("model_type") != "bert":
         raise ArtifactError(f"{model}: only BERT models in ONNX can be dequantized")
     weights = read_weights(artifact.file("model.onnx", "onnx/model.onnx"), config)
@@ -53,7 +57,12 @@ def dequantize(model: Path, folder: Path) -> Path:
         types = weights.tables["token_type_embeddings"]
         weights.tables["token_type_embeddings"] = np.tile(types[:1], (len(types), 1))
     models = [_build_model(config, _state_dict(weights, config, variant)) for variant in _variants(weights, config)]
-    errors = [_relative_error(torch_model, artifact.path) for torch_model in models]
+    return _save_closest(model, artifact.path, models, folder)
+
+
+def _save_closest(model: Path, path: Path, models: list[Any], folder: Path) -> Path:
+    """Save the torch model that scores most like the graph; raise if none does."""
+    errors = [_relative_error(torch_model, path) for torch_model in models]
     best = int(np.argmin(errors))
     if errors[best] > _MAX_RELATIVE_ERROR:
         raise ArtifactError(
@@ -61,7 +70,7 @@ def dequantize(model: Path, folder: Path) -> Path:
             "set training.base to a torch folder"
         )
     logger.info("dequantized %s with a relative error of %.3f", model, errors[best])
-    return _save(models[best], artifact.path, folder)
+    return _save(models[best], path, folder)
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,4 +219,9 @@ def _save(torch_model: Any, model: Path, folder: Path) -> Path:
         for name in _TOKENIZER_FILES:
             if (model / name).is_file():
                 shutil.copy2(model / name, partial / name)
+        settings = partial / "tokenizer_config.json"
+        if torch_model.config.model_type == "mnemorank-split" and not settings.is_file():
+            # Without segment ids, query and memory could not be told apart.
+            inputs = ["input_ids", "attention_mask", "token_type_ids"]
+            settings.write_text(json.dumps({"tokenizer_class": "PreTrainedTokenizerFast", "model_input_names": inputs}))
     return folder

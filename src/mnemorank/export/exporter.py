@@ -103,6 +103,8 @@ def export(
         calibration_feeds = make_feeds(examples, tokenizer, artifact.manifest)
     expected = torch_scores(network, compared)
     with new_folder(output) as folder:
+        if is_split:
+            network.config.cosine = network.cosine.tolist()  # constants in the graph, for training from it
         network.config.save_pretrained(str(folder))
         tokenizer.save(str(folder / "tokenizer.json"))
         work = folder / "work"
