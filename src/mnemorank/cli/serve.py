@@ -36,6 +36,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--scopes", default="read", metavar="S,S", help="scopes of the new key: read, feedback, admin (default: read)"
     )
     parser.add_argument("--key-tenant", metavar="NAME", help="bind the new key to a tenant")
+    parser.add_argument(
+        "--sign-users",
+        action="store_true",
+        help="let the new key name users only with a signed token; prints the secret",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -62,12 +67,16 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _create_key(arguments: argparse.Namespace, path: Path | None) -> int:
-    from mnemorank.server.auth import add_key
+    from mnemorank.server.auth import add_key, new_user_secret
 
     if path is None:
         raise InputError("required by --new-key: the file to write the hash of the key to", field="--keys")
     scopes = [scope.strip() for scope in arguments.scopes.split(",") if scope.strip()]
-    key = add_key(path, arguments.new_key, scopes, arguments.key_tenant)
+    user_secret = new_user_secret() if arguments.sign_users else None
+    key = add_key(path, arguments.new_key, scopes, arguments.key_tenant, user_secret)
     print(key)
+    if user_secret is not None:
+        print(user_secret)
+        print("mnemorank: the second line is the secret that signs users; see `sign_user`", file=sys.stderr)
     print(f"mnemorank: its hash was added to {path}; the key itself is shown only once", file=sys.stderr)
     return 0

@@ -63,6 +63,8 @@ class MiningSettings(ConfigModel):
         it are disputed and left out.
     :param max_queries_per_user: queries on which one user of a tenant has a vote; `max_share_per_user` of the
         tenant's queries if that is more. The only user of a tenant has a vote on all of them.
+    :param max_users_per_key: users behind one API key who have a vote on a query, if users behind other keys voted on
+        it, too.
     :param min_users: users that must have voted for a memory before it becomes a positive.
     :param min_support: a positive needs votes from more than this share of the users who voted on the query. Applies
         from four users on; without it a few accounts could push a memory that nobody else looked at.
@@ -79,6 +81,7 @@ class MiningSettings(ConfigModel):
     min_agreement: Annotated[float, Field(gt=0.5, le=1)] = 2 / 3
     max_queries_per_user: Count = 20
     max_share_per_user: Fraction = 0.1
+    max_users_per_key: Count = 10
     min_users: Count = 1
     min_support: Fraction = 1 / 3
     max_positives: Count = 3

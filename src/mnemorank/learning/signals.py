@@ -65,6 +65,7 @@ class Signal:
     :param rank: rank of the memory in the ranking, from 1; None for the answer as a whole.
     :param value: number of stars.
     :param actor: who gives it; ANONYMOUS if unknown.
+    :param caller: name of the API key that reported it; empty without keys. It vouches for the actor.
     :param late: it arrived too late to count; the store sets it.
     """
 
@@ -76,6 +77,7 @@ class Signal:
     actor: str = ANONYMOUS
     time: float = field(default_factory=time.time)
     late: bool = False
+    caller: str = ""
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -103,6 +105,7 @@ class Verdict:
     strength: float
     kind: str
     time: float
+    caller: str
 
 
 def merge_signals(signals: Iterable[Signal]) -> list[Verdict]:
@@ -129,7 +132,7 @@ def _verdict(rank: int, signals: list[Signal]) -> Verdict | None:
     if value == 0:
         return None
     kind = KINDS[chosen.kind]
-    return Verdict(rank, chosen.actor, value, kind.strength, kind.name, chosen.time)
+    return Verdict(rank, chosen.actor, value, kind.strength, kind.name, chosen.time, chosen.caller)
 
 
 def _value(signal: Signal) -> int:

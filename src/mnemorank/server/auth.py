@@ -8,8 +8,9 @@ import json
 import os
 import re
 import secrets
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,6 +23,7 @@ from mnemorank.server.errors import Problem
 
 SCOPES = ("read", "feedback", "admin")
 _PREFIX = "mnk_"
+_MIN_SECRET_LENGTH = 32
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
@@ -31,11 +33,13 @@ class Caller:
     """The sender of a request.
 
     :param tenant: the only tenant whose data the caller may access; None for all tenants.
+    :param user_secret: with one, the caller may name a user only with a token signed by it; see `sign_user`.
     """
 
     name: str
     scopes: frozenset[str]
     tenant: str | None = None
+    user_secret: str | None = field(default=None, repr=False)
 
 
 ANONYMOUS = Caller("anonymous", frozenset(SCOPES))
@@ -70,16 +74,28 @@ def read_keys(path: Path) -> KeyRing:
     return KeyRing(tuple(_read_key(entry, f"keys.{i}", path) for i, entry in enumerate(entries)))
 
 
-def add_key(path: Path, name: str, scopes: Sequence[str] = ("read",), tenant: str | None = None) -> str:
-    """Create a key, append its hash to the file (readable only by its owner), and return the unhashed key."""
+def add_key(
+    path: Path,
+    name: str,
+    scopes: Sequence[str] = ("read",),
+    tenant: str | None = None,
+    user_secret: str | None = None,
+) -> str:
+    """Create a key, append its hash to the file (readable only by its owner), and return the unhashed key.
+
+    :param user_secret: see `Caller`; stored as it is.
+    """
     if not _NAME.fullmatch(name):
         raise InputError(f"expected 1 to 64 letters, digits, '.', '_' or '-', got {name!r:.80}", field="name")
     _check_scopes(scopes, "scopes")
     _check_tenant(tenant, "tenant")
+    _check_user_secret(user_secret, "user_secret")
     key = _PREFIX + secrets.token_urlsafe(32)
     lines = ["[[keys]]", f'name = "{name}"', f'sha256 = "{_digest(key)}"', f"scopes = {json.dumps(list(scopes))}"]
     if tenant is not None:
         lines.append(f"tenant = {json.dumps(tenant)}")
+    if user_secret is not None:
+        lines.append(f"user_secret = {json.dumps(user_secret)}")
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         with os.fdopen(descriptor, "a", encoding="utf-8") as stream:
@@ -144,6 +160,36 @@ def resolve_tenant(caller: Caller, tenant: str | None) -> str | None:
     return caller.tenant
 
 
+def new_user_secret() -> str:
+    return secrets.token_urlsafe(32)
+
+
+def sign_user(user_secret: str, user: str, valid_seconds: float = 3600.0) -> str:
+    """Return a token by which the server knows that a user is not invented.
+
+    Call it where your users are authenticated, and give them the token; they send it as `x-user-token`.
+    """
+    expires = str(int(time.time() + valid_seconds))
+    return f"{expires}.{_signature(user_secret, expires, user)}"
+
+
+def check_user(caller: Caller, user: str | None, headers: Mapping[str, str]) -> None:
+    """Raise a problem if the caller may name users only with a token, and there is no valid one."""
+    if caller.user_secret is None or user is None:
+        return
+    expires, _, signature = headers.get("x-user-token", "").partition(".")
+    expected = _signature(caller.user_secret, expires, user)
+    is_valid = hmac.compare_digest(signature.encode(), expected.encode()) and expires.isdecimal()
+    if not is_valid or int(expires) < time.time():
+        message = "this API key needs a valid x-user-token for the user; see docs/guides/serving.md"
+        raise Problem(403, "invalid_user_token", f"user: {message}", field="user")
+
+
+def _signature(user_secret: str, expires: str, user: str) -> str:
+    content = f"{expires}.{user}".encode("utf-8", "surrogatepass")
+    return hmac.new(user_secret.encode(), content, hashlib.sha256).hexdigest()
+
+
 def _digest(key: str) -> str:
     return hashlib.sha256(key.encode("utf-8", "surrogateescape")).hexdigest()
 
@@ -157,8 +203,9 @@ def _read_key(entry: Any, field: str, path: Path) -> ApiKey:
         message = "expected 64 hexadecimal digits, the SHA-256 of the key"
         raise InputError(message, field=f"{field}.sha256", location=location)
     _check_tenant(tenant, f"{field}.tenant", location)
+    _check_user_secret(entry.get("user_secret"), f"{field}.user_secret", location)
     _check_scopes(entry.get("scopes"), f"{field}.scopes", location)
-    return ApiKey(digest, Caller(entry["name"], frozenset(entry["scopes"]), tenant))
+    return ApiKey(digest, Caller(entry["name"], frozenset(entry["scopes"]), tenant, entry.get("user_secret")))
 
 
 def _check_scopes(scopes: object, field: str, location: str | None = None) -> None:
@@ -170,3 +217,9 @@ def _check_tenant(tenant: object, field: str, location: str | None = None) -> No
     """Refuse an empty tenant, which looks like a restriction but would not be one."""
     if tenant is not None and not (isinstance(tenant, str) and tenant.strip()):
         raise InputError(f"expected a non-empty string, got {tenant!r:.60}", field=field, location=location)
+
+
+def _check_user_secret(secret: object, field: str, location: str | None = None) -> None:
+    if secret is not None and not (isinstance(secret, str) and len(secret) >= _MIN_SECRET_LENGTH):
+        message = f"expected a string of at least {_MIN_SECRET_LENGTH} characters"
+        raise InputError(message, field=field, location=location)

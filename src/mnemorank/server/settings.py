@@ -76,6 +76,7 @@ class ServerSettings(BaseSettings):
     request_timeout: float = _seconds(60.0, "time limit of a request, in seconds")
     read_timeout: float = _seconds(20.0, "time limit for receiving a request body, in seconds")
     shutdown_timeout: float = _seconds(30.0, "time for running requests at shutdown, in seconds")
+    max_feedback_users: int = _count(1, "users per API key who may give feedback on an event; 1 for the one who asked")
     keys: Path | None = _setting(None, "file of API keys; see --new-key", "FILE")
     no_auth: bool = _setting(False, "serve without API keys on an address that is not loopback")
     cors_origins: _Names = _setting((), "origins of web pages that may call the server, separated by commas", "URL")

@@ -383,3 +383,30 @@ def test_the_query_time_of_an_example_is_that_of_the_latest_event(fields, expect
     log = [(event, [Signal(event.id, "thumbs_up", 1, actor=name)]) for name, event in (("a", earlier), ("b", latest))]
     (mined,) = mine(log, FLAT).examples
     assert mined.example.query_time == expected
+
+
+def votes_through_keys(**counts):
+    """A log in which the users of `app` like beta and dislike alpha; those of all other keys say the opposite."""
+    log = []
+    for key, count in counts.items():
+        liked, disliked = (2, 1) if key == "app" else (1, 2)
+        for number in range(count):
+            event, signals = feedback(("thumbs_up", liked), ("thumbs_down", disliked), actor=f"{key}-{number}")
+            log.append((event, [replace(signal, caller=key) for signal in signals]))
+    return log
+
+
+def test_invented_users_behind_one_key_do_not_flip_a_label():
+    mined = mine(votes_through_keys(app=20, hostile=100), FLAT)
+    assert mined.examples == (), "the keys disagree, so the label is disputed"
+    assert mined.dropped["votes beyond the limit of an API key"] == 2 * (10 + 90)
+
+
+def test_a_few_users_of_another_key_do_not_outvote_many():
+    assert labels(mine(votes_through_keys(app=100, hostile=3), FLAT)) == {"beta": 1.0, "alpha": 0.0}
+
+
+def test_behind_a_single_key_all_users_count():
+    mined = mine(votes_through_keys(app=50), FLAT)
+    assert mined.dropped["votes beyond the limit of an API key"] == 0
+    assert mined.examples[0].provenance["actors"] == 50

@@ -35,6 +35,7 @@ class Vote:
     :param value: +1 or -1.
     :param weight: strength of the signal, divided by the probability of observing it.
     :param kind: kind of the signal, or `skipped`.
+    :param caller: the API key that vouches for the actor.
     """
 
     event: RerankEvent
@@ -43,6 +44,7 @@ class Vote:
     value: int
     weight: float
     kind: str
+    caller: str = ""
 
 
 VotesByQuery = dict[tuple[str, str], list[Vote]]
@@ -91,7 +93,7 @@ def votes_of_event(
         by_actor[verdict.actor].append(verdict)
     shown_by_rank = {shown.rank: shown for shown in event.shown}
     return [
-        Vote(event, shown_by_rank[rank], actor, value, weight, kind)
+        Vote(event, shown_by_rank[rank], actor, value, weight, kind, verdicts[-1].caller)
         for actor, verdicts in by_actor.items()
         for rank, value, weight, kind in _weigh(verdicts, shown_by_rank, propensities, clip, skip_weight)
     ]
@@ -141,7 +143,9 @@ def select_votes(votes: VotesByQuery, settings: MiningSettings, dropped: Counter
     :param dropped: counts what is left out, by reason.
     """
     single = {key: _merge_repeated(cast) for key, cast in votes.items() if cast}
-    return _apply_limits(_drop_contradicted_actors(single, dropped), settings, dropped)
+    # First, because many users behind one key could also discredit the others.
+    limited = _limit_users_per_key(single, settings.max_users_per_key, dropped)
+    return _apply_limits(_drop_contradicted_actors(limited, dropped), settings, dropped)
 
 
 def _merge_repeated(votes: Sequence[Vote]) -> list[Vote]:
@@ -156,6 +160,29 @@ def _merge_repeated(votes: Sequence[Vote]) -> list[Vote]:
         if winning:
             merged.append(max(winning, key=lambda vote: (vote.weight, vote.event.time)))
     return merged
+
+
+def _limit_users_per_key(votes: VotesByQuery, limit: int, dropped: Counter[str]) -> VotesByQuery:
+    """On queries with votes through several API keys, limit the users of each: a key can invent as many as it likes.
+
+    A hash selects them. Behind a single key all users count, since there is nobody whom they could outvote.
+    """
+    kept = {}
+    for (tenant, key), cast in votes.items():
+        actors: dict[str, set[str]] = defaultdict(set)
+        for vote in cast:
+            actors[vote.caller].add(vote.actor)
+        if len(actors) > 1:
+            allowed = {
+                (caller, actor)
+                for caller, names in actors.items()
+                for actor in sorted(names, key=lambda name: digest(tenant, key, name))[:limit]
+            }
+            kept[tenant, key] = [vote for vote in cast if (vote.caller, vote.actor) in allowed]
+        else:
+            kept[tenant, key] = cast
+        dropped["votes beyond the limit of an API key"] += len(cast) - len(kept[tenant, key])
+    return kept
 
 
 def _drop_contradicted_actors(votes: VotesByQuery, dropped: Counter[str]) -> VotesByQuery:

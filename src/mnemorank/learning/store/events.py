@@ -7,7 +7,7 @@ import json
 import threading
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
@@ -21,7 +21,7 @@ from sqlalchemy import Connection, Row, Table, bindparam, case, func, select
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import OperationalError, SQLAlchemyError, TimeoutError
 
-from mnemorank.errors import InputError, NotFoundError
+from mnemorank.errors import ConflictError, InputError, NotFoundError
 from mnemorank.learning.events import RerankEvent, ShownMemory
 from mnemorank.learning.settings import PrivacySettings
 from mnemorank.learning.signals import Signal
@@ -168,14 +168,38 @@ class EventStore:
             if shown:
                 connection.exec_driver_sql(_insert_sql(schema.shown, connection.dialect.name), shown)
 
-    def add_signals(self, signals: Iterable[Signal]) -> int:
+    def add_signals(self, signals: Iterable[Signal], *, max_users: int | None = None) -> int:
         """Store signals, all or none; return how many were new.
 
         A repeated signal is counted on the stored one, which takes the later time, stars and note.
+
+        :param max_users: how many users may give feedback on an event through one caller. The user who asked is one
+            of them, so with 1 nobody else may.
         """
         signals = list(signals)
         with self.database.writing() as connection:
+            if max_users is not None:
+                actors: dict[tuple[str, str], set[str]] = defaultdict(set)
+                for signal in signals:
+                    actors[clean_text(signal.event_id), signal.caller].add(signal.actor)
+                for (event_id, caller), names in sorted(actors.items()):
+                    self._check_users(connection, event_id, caller, names, max_users)
             return sum(self._add_signal(connection, signal) for signal in signals)
+
+    def _check_users(
+        self, connection: Connection, event_id: str, caller: str, actors: Collection[str], max_users: int
+    ) -> None:
+        events, signals = schema.events, schema.signals
+        # Locked, so that two requests at the same time do not both find a place.
+        event = connection.execute(select(events.c.actor).where(events.c.id == event_id).with_for_update()).first()
+        asker = event.actor if event is not None else None
+        recorded = select(signals.c.actor).distinct().where(signals.c.event_id == event_id, signals.c.caller == caller)
+        known = {*connection.execute(recorded).scalars(), *({asker} if asker else ())}
+        new = {clean_text(actor or asker or "") for actor in actors} - known
+        if new and len(known | new) > max_users:
+            others = "only the user who asked may" if max_users == 1 and asker else f"at most {max_users} may"
+            message = f"too many users give feedback on this event; {others}"
+            raise ConflictError(message, field="user", code="too_many_users")
 
     def _add_signal(self, connection: Connection, signal: Signal) -> int:
         event_id = clean_text(signal.event_id)
@@ -188,6 +212,7 @@ class EventStore:
             "event_id": event_id,
             "rank": schema.WHOLE_EVENT if signal.rank is None else signal.rank,
             "actor": clean_text(signal.actor or target.actor or ""),
+            "caller": signal.caller,
             "kind": signal.kind,
             "late": signal.time > target.time + self.privacy.late_after_days * DAY,
             "value": signal.value,
@@ -338,7 +363,7 @@ def _upsert_signal(dialect: Any) -> Any:
     is_later = insert.excluded.time >= table.c.time
     later = {name: case((is_later, insert.excluded[name]), else_=table.c[name]) for name in ("value", "note", "time")}
     return insert.on_conflict_do_update(
-        index_elements=["event_id", "rank", "actor", "kind", "late"],
+        index_elements=["event_id", "rank", "actor", "caller", "kind", "late"],
         set_={**later, "repeats": table.c.repeats + 1},
     ).returning(table.c.repeats)
 
@@ -384,7 +409,7 @@ def _shown_memory(row: Row[Any]) -> ShownMemory:
 
 def _signal(row: Row[Any]) -> Signal:
     rank = None if row.rank == schema.WHOLE_EVENT else row.rank
-    return Signal(row.event_id, row.kind, rank, row.value, row.note, row.actor, row.time, bool(row.late))
+    return Signal(row.event_id, row.kind, rank, row.value, row.note, row.actor, row.time, bool(row.late), row.caller)
 
 
 def _event(row: Row[Any], shown: list[ShownMemory]) -> RerankEvent:

@@ -23,7 +23,7 @@ from sqlalchemy import (
 
 from mnemorank.errors import InputError
 
-VERSION = 1
+VERSION = 2
 """Version of the tables. From the first release on, Alembic migrates older ones."""
 
 WHOLE_EVENT = 0
@@ -72,13 +72,14 @@ signals = Table(
     Column("event_id", String, nullable=False),
     Column("rank", Integer, nullable=False),
     Column("actor", String, nullable=False),
+    Column("caller", String, nullable=False),
     Column("kind", String, nullable=False),
     Column("late", Boolean, nullable=False),
     Column("value", Double),
     Column("note", Text),
     Column("time", Double, nullable=False),
     Column("repeats", Integer, nullable=False),
-    UniqueConstraint("event_id", "rank", "actor", "kind", "late"),
+    UniqueConstraint("event_id", "rank", "actor", "caller", "kind", "late"),
     Index("signals_by_actor", "actor"),
     sqlite_autoincrement=True,
 )

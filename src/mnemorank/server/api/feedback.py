@@ -23,7 +23,7 @@ from mnemorank.server.api.schemas import (
     dialect_router,
     error_responses,
 )
-from mnemorank.server.auth import Admin, Caller, requires, resolve_tenant
+from mnemorank.server.auth import Admin, Caller, check_user, requires, resolve_tenant
 from mnemorank.server.learning import run_in_store
 
 if TYPE_CHECKING:
@@ -73,27 +73,34 @@ class FeedbackRequest(NativeModel):
     signals: Annotated[list[SignalBody], Field(fail_fast=True, min_length=1, max_length=MAX_SIGNALS)]
 
 
-@router.post("/v1/feedback", responses=error_responses(ERROR_EXAMPLE, 404))
+@router.post("/v1/feedback", responses=error_responses(ERROR_EXAMPLE, 404, 409))
 async def feedback(request: Request, body: FeedbackRequest, caller: FeedbackCaller) -> JSONResponse:
-    """Report which memories helped. The signals are on disk when this responds; repeated ones count once."""
+    """Report which memories helped. The signals are on disk when this responds; repeated ones count once.
+
+    By default only the user who asked may give feedback on an answer.
+    """
     store = _store(request)
+    check_user(caller, body.user, request.headers)
+    max_users = request.app.state.settings.max_feedback_users
 
     def work() -> int:
         event = _find_event(store, body.event_id, caller.tenant)
+        if body.user is None:
+            check_user(caller, event.user, request.headers)  # the feedback would be that of the user who asked
         signals = []
         for index, signal in enumerate(body.signals):
             try:
-                signals.append(_to_signal(store, event, signal, body.user))
+                signals.append(_to_signal(store, event, signal, body.user, caller))
             except InputError as error:
                 field = ".".join(filter(None, ("signals", str(index), error.field)))
                 raise InputError(error.message, field=field, code=error.code) from None
-        return store.add_signals(signals)
+        return store.add_signals(signals, max_users=max_users)
 
     new = await _run(request, work, "nothing was stored")
     return JSONResponse({"stored": len(body.signals), "new": new})
 
 
-def _to_signal(store: EventStore, event: RerankEvent, signal: SignalBody, user: str | None) -> Signal:
+def _to_signal(store: EventStore, event: RerankEvent, signal: SignalBody, user: str | None, caller: Caller) -> Signal:
     from mnemorank.learning.signals import ANONYMOUS, Signal
 
     rank = signal.rank
@@ -104,7 +111,7 @@ def _to_signal(store: EventStore, event: RerankEvent, signal: SignalBody, user: 
     elif rank is not None and rank not in {shown.rank for shown in event.shown}:
         raise InputError(f"event {event.id!r} shows no memory at rank {rank}", field="rank")
     value = None if signal.value is None else float(signal.value)
-    return Signal(event.id, signal.kind, rank, value, signal.note, user or ANONYMOUS)
+    return Signal(event.id, signal.kind, rank, value, signal.note, user or ANONYMOUS, caller=caller.name)
 
 
 @router.delete("/v1/feedback", responses=error_responses(ERROR_EXAMPLE, 404))

@@ -21,7 +21,7 @@ from mnemorank.server.api.schemas import (
     dialect_router,
     error_responses,
 )
-from mnemorank.server.auth import Reader, resolve_tenant
+from mnemorank.server.auth import Reader, check_user, resolve_tenant
 from mnemorank.server.engine import Completed, Engine
 from mnemorank.server.errors import Problem
 from mnemorank.server.event_log import EventLog
@@ -42,6 +42,7 @@ async def rerank(request: Request, body: MemoriesRequest, caller: Reader) -> Res
     engine: Engine = request.app.state.engine
     settings: ServerSettings = request.app.state.settings
     tenant = resolve_tenant(caller, body.tenant)
+    check_user(caller, body.user, request.headers)
     event_id = new_event_id()
     if settings.log_texts:
         request.state.log_fields["query"] = body.query
