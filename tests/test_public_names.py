@@ -18,6 +18,7 @@ def test_public_names():
         "Moment",
         "NotFoundError",
         "Options",
+        "Prepared",
         "ProbeWarning",
         "QueryTooLongError",
         "Ranking",

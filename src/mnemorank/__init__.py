@@ -20,6 +20,7 @@ from mnemorank.memory.memory import Memory
 from mnemorank.memory.moment import Moment
 from mnemorank.model.failover import Failover
 from mnemorank.model.model import Model
+from mnemorank.model.prepare import Prepared
 from mnemorank.options import Options
 from mnemorank.reranker import Reranker
 from mnemorank.results import Ranking, Result, Score
@@ -41,6 +42,7 @@ __all__ = [
     "Moment",
     "NotFoundError",
     "Options",
+    "Prepared",
     "ProbeWarning",
     "QueryTooLongError",
     "Ranking",

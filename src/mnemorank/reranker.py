@@ -22,7 +22,8 @@ from mnemorank.artifact.templates import templates
 from mnemorank.errors import InputError, ScorerError
 from mnemorank.memory.memory import Memory, MemoryLike, OnError, as_pool, read_memories
 from mnemorank.memory.moment import When
-from mnemorank.model.model import Model, Scored, Scoring, score_with_truncation
+from mnemorank.model.model import Model, Scored, Scoring, prepare_with, score_with_truncation
+from mnemorank.model.prepare import Prepared
 from mnemorank.options import Options
 from mnemorank.ranking.first_stage import FirstStageRanking
 from mnemorank.ranking.pipeline import Pipeline
@@ -48,12 +49,20 @@ class Reranker:
     :param model: `mini` (bundled), a model folder, a Hugging Face Hub id (`org/name`, or `hf:org/name@revision`), the
         address of a remote model, or an object that scores memories (see `Scoring`).
     :param options: the defaults for all calls.
+    :param states: for split models, the folder in which prepared memories are kept; see `prepare`.
     :param model_options: for the model's scorer, such as `threads` and `token_budget`.
     """
 
     def __init__(
-        self, model: str | Path | Scoring = "mini", *, options: Options | None = None, **model_options: Any
+        self,
+        model: str | Path | Scoring = "mini",
+        *,
+        options: Options | None = None,
+        states: str | Path | None = None,
+        **model_options: Any,
     ) -> None:
+        if states is not None:
+            model_options["states"] = states
         self._arguments = (model, options, model_options)
         self.options = Options() if options is None else _check_options(options)
         self.model = _load_model(model, model_options)
@@ -204,6 +213,24 @@ class Reranker:
             Score(None, None) if math.isnan(raw) else Score(float(chance), float(raw))
             for chance, raw in zip(relevance, scored.raw, strict=True)
         ]
+
+    def prepare(
+        self, memories: Iterable[MemoryLike], *, field: str | None = None, on_error: OnError = "raise"
+    ) -> Prepared:
+        """Compute what a split model reads of memories, so that ranking them is fast for every later query.
+
+        Rankings are the same, prepared or not. What was computed is kept in the folder `states`, for all processes
+        that use it; without one, in this process only, up to the option `cache_megabytes`.
+
+        :returns: how many memories were prepared now, and how many before.
+        """
+        return prepare_with(self.model, read_memories(memories, field=field, on_error=on_error))
+
+    async def aprepare(
+        self, memories: Iterable[MemoryLike], *, field: str | None = None, on_error: OnError = "raise"
+    ) -> Prepared:
+        """Run `prepare` in a thread, so that the event loop stays free."""
+        return await asyncio.to_thread(self.prepare, memories, field=field, on_error=on_error)
 
     def close(self) -> None:
         """Release the model's memory."""

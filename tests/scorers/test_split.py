@@ -58,7 +58,7 @@ def test_a_memory_is_encoded_once_for_all_queries(scorer, monkeypatch):
 def test_without_a_cache_nothing_is_kept(split_onnx):
     scorer = open_scorer(load_artifact(split_onnx), cache_megabytes=0)
     assert np.isfinite(scorer.score(QUERY, scorer.prepare(TEXTS))).all()
-    assert len(scorer._cache) == 0
+    assert len(scorer.cache) == 0
 
 
 def test_threads_do_not_change_scores(split_onnx, scorer):

@@ -195,7 +195,7 @@ def test_the_size_is_bounded_and_the_oldest_go_first(tmp_path):
         kept = sorted(file.get([key(number) for number in range(100)]))
         assert kept == [key(number) for number in range(100 - len(kept), 100)]
         assert 20 <= len(kept) <= 40
-    assert file.path.stat().st_size <= file.max_bytes
+    assert file.path.stat().st_size <= 40 * size
 
 
 def test_a_lower_bound_shrinks_the_file(tmp_path):
@@ -205,6 +205,13 @@ def test_a_lower_bound_shrinks_the_file(tmp_path):
     with closing(StateFile(tmp_path, MODEL, max_bytes=1_000_000)) as file:
         file.store(states(501, tokens=1000, width=32))
         assert same(file.get([key(501)]), states(501, tokens=1000, width=32))
+    assert file.path.stat().st_size <= 1_000_000
+
+
+def test_the_file_remembers_its_bound(tmp_path):
+    StateFile(tmp_path, MODEL, max_bytes=1_000_000).close()
+    with closing(StateFile(tmp_path, "another model")) as file:
+        file.store(states(*range(100), tokens=1000, width=32))
     assert file.path.stat().st_size <= 1_000_000
 
 

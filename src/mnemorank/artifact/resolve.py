@@ -46,6 +46,12 @@ class Artifact:
         content = self.manifest.to_json() if self.has_manifest else str(self.path.resolve())
         return hashlib.sha256(content.encode()).hexdigest()[:12]
 
+    @property
+    def files_fingerprint(self) -> str:
+        """A short hash that identifies the files alone, whatever the calibration and the other settings."""
+        hashes = self.manifest.files or {path.name: sha256(path) for path in self.path.iterdir() if path.is_file()}
+        return hashlib.sha256(json.dumps(dict(sorted(hashes.items()))).encode()).hexdigest()[:16]
+
     def file(self, *names: str) -> Path:
         """Return the path of the first of the named files that exists."""
         for name in names:

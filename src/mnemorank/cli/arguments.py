@@ -15,6 +15,15 @@ def add_model(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_states(parser: argparse.ArgumentParser, *, required: bool = False) -> None:
+    parser.add_argument(
+        "--states",
+        required=required,
+        metavar="DIR",
+        help="folder of prepared memories, for split models; created if needed",
+    )
+
+
 def add_json(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
 

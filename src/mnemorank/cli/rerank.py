@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from mnemorank.cli.arguments import add_json, add_model, positive_int
+from mnemorank.cli.arguments import add_json, add_model, add_states, positive_int
 
 HELP = "rank the memories of a file for a query"
 EXAMPLE = "mnemorank rerank 'where does Ruby work now?' memories.jsonl --top-k 5 --explain"
@@ -15,6 +15,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE", help="JSON Lines, JSON array or CSV of memories; - for standard input")
     parser.add_argument("--top-k", type=positive_int, metavar="N", help="number of results (default: all)")
     add_model(parser)
+    add_states(parser)
     parser.add_argument("--field", metavar="NAME", help="field of the text (default: text, content, memory, …)")
     parser.add_argument("--now", metavar="DATE", help="the current date (default: today)")
     parser.add_argument("--as-of", metavar="DATE", help="rank what was true on this date")
@@ -78,7 +79,7 @@ def run(arguments: argparse.Namespace) -> None:
         max_scored=arguments.max_scored,
         abstain_below=arguments.abstain_below,
     )
-    with Reranker(arguments.model, options=options) as reranker:
+    with Reranker(arguments.model, options=options, states=arguments.states) as reranker:
         ranking = reranker.rerank(
             arguments.query,
             memories,

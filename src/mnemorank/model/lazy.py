@@ -17,7 +17,8 @@ from mnemorank.artifact.manifest import Manifest
 from mnemorank.artifact.resolve import load_artifact
 from mnemorank.errors import InputError, ScorerError
 from mnemorank.memory.memory import Memory
-from mnemorank.model.model import Model, Scored, Scoring
+from mnemorank.model.model import Model, Scored, Scoring, prepare_with
+from mnemorank.model.prepare import Prepared
 
 logger = logging.getLogger(__name__)
 
@@ -97,6 +98,10 @@ class LazyModel:
     def count_tokens(self, memories: Sequence[Memory]) -> list[int]:
         with self._using(None) as model:
             return model.count_tokens(memories)
+
+    def prepare(self, memories: Sequence[Memory]) -> Prepared:
+        with self._using(None) as model:
+            return prepare_with(model, memories)
 
     def warm_up(self) -> None:
         """Load the model and score once, so that the first real call is fast."""

@@ -5,26 +5,33 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from mnemorank._internal.deadline import Deadline
+from mnemorank._internal.validation import check_number
 from mnemorank.artifact.manifest import Manifest
 from mnemorank.artifact.resolve import load_artifact
 from mnemorank.errors import QueryTooLongError
 from mnemorank.memory.memory import Memory
 from mnemorank.model.judge import Judge
 from mnemorank.model.passages import MemoryPassage, PassageReader
+from mnemorank.model.prepare import Prepared, not_split, prepare
 from mnemorank.model.probe import warn_if_failing
 from mnemorank.scorers import Scorer, open_scorer
 from mnemorank.scorers.protocol import Scores
+from mnemorank.scorers.states import StateStore
+
+if TYPE_CHECKING:
+    from mnemorank.scorers.state_file import StateFile
 
 # Memories are tokenized and scored in chunks. That bounds the memory in use, and small chunks keep a deadline.
 _CHUNK_MEMORIES = 2048
 _DEADLINE_CHUNK_MEMORIES = 64
 _DEADLINE_CHUNK_CHARACTERS = 16_384
 _MAX_WORD_LENGTH = 40
+_MEGABYTE = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,15 +81,26 @@ class Scoring(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A manifest and the scorer that runs its weights. Create one with `Model.load`."""
+    """A manifest and the scorer that runs its weights. Create one with `Model.load`.
+
+    :param state_file: what `prepare` writes to; closed together with the model.
+    """
 
     manifest: Manifest
     scorer: Scorer
     fingerprint: str = ""
+    state_file: StateFile | None = None
 
     @classmethod
     def load(
-        cls, name: str | Path = "mini", *, verify: bool = True, probe: bool | None = None, **options: Any
+        cls,
+        name: str | Path = "mini",
+        *,
+        verify: bool = True,
+        probe: bool | None = None,
+        states: str | Path | StateStore | None = None,
+        states_megabytes: float | None = None,
+        **options: Any,
     ) -> Model:
         """Load a model by name.
 
@@ -91,12 +109,33 @@ class Model:
         :param verify: check the files against the manifest's hashes first.
         :param probe: score a few obvious pairs and warn if the model fails on them. By default this is done for torch
             models and for folders without a manifest, where the template, the answer tokens or the head may be wrong.
+        :param states: for split models, the folder in which what they read of memories is kept for other processes.
+        :param states_megabytes: the size limit of that folder, which remembers it; beyond it, the oldest are deleted.
+            16,000 at first.
         :param options: for the scorer; see `open_scorer`.
         """
         artifact = load_artifact(name)
+        if states is not None and artifact.manifest.family != "split":
+            raise not_split(artifact.manifest.name, "states")
+        if states_megabytes is not None:
+            check_number("states_megabytes", states_megabytes, 1)
         if verify:
             artifact.verify()
-        model = cls(artifact.manifest, open_scorer(artifact, **options), artifact.fingerprint)
+        state_file = None
+        if isinstance(states, (str, Path)):
+            from mnemorank.scorers.state_file import StateFile
+
+            max_bytes = None if states_megabytes is None else int(states_megabytes * _MEGABYTE)
+            state_file = states = StateFile(states, artifact.files_fingerprint, max_bytes=max_bytes)
+        if states is not None:
+            options["states"] = states
+        try:
+            scorer = open_scorer(artifact, **options)
+        except BaseException:
+            if state_file is not None:
+                state_file.close()
+            raise
+        model = cls(artifact.manifest, scorer, artifact.fingerprint, state_file)
         if probe is None:
             probe = artifact.manifest.family in ("torch", "lora", "yes-no") or not artifact.has_manifest
         if probe:
@@ -129,6 +168,13 @@ class Model:
                 raw[first + owner], matched[first + owner] = score, window
         return Scored(raw, matched, self.manifest, Judge.of(self.scorer, self.manifest))
 
+    def prepare(self, memories: Sequence[Memory]) -> Prepared:
+        """Compute what a split model reads of memories, so that ranking them is fast for every later query.
+
+        It is kept in the folder `states`; without one, in this process only, up to the option `cache_megabytes`.
+        """
+        return prepare(self.scorer, self.manifest, memories, self.state_file)
+
     def passages(self, query: str, memories: Sequence[Memory], instruction: str | None = None) -> list[MemoryPassage]:
         """Return the passages to score: each memory whole, or the best windows of those that are too long."""
         return PassageReader.create(self.scorer, self.manifest, query, instruction).read(memories)
@@ -140,6 +186,8 @@ class Model:
     def close(self) -> None:
         """Release the model's memory."""
         self.scorer.close()
+        if self.state_file is not None:
+            self.state_file.close()
 
 
 def _chunks(memories: Sequence[Memory], *, has_deadline: bool) -> Iterator[tuple[int, Sequence[Memory]]]:
@@ -189,6 +237,15 @@ def score_with_truncation(
             read = _tail(read, error.max_tokens / (2 * error.tokens))
             if not read.strip():
                 raise
+
+
+def prepare_with(model: Scoring, memories: Sequence[Memory]) -> Prepared:
+    """Prepare memories with a model; raise an InputError if it cannot."""
+    method = getattr(model, "prepare", None)
+    if method is None:
+        raise not_split(type(model).__name__, "model")
+    prepared: Prepared = method(memories)
+    return prepared
 
 
 def _tail(text: str, share: float) -> str:

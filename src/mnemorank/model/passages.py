@@ -43,6 +43,7 @@ class MemoryPassage:
 class PassageReader:
     """Chooses the parts of memories to read for one query. The choice for a memory does not depend on the others.
 
+    :param query: None to read every part that a query could choose.
     :param limit: how many tokens a passage may have.
     :param query_length: in tokens.
     :param deadline: memories not read by then have no passages.
@@ -50,7 +51,7 @@ class PassageReader:
 
     scorer: Scorer
     manifest: Manifest
-    query: str
+    query: str | None
     limit: int
     query_length: int
     deadline: Deadline | None = None
@@ -60,13 +61,13 @@ class PassageReader:
         cls,
         scorer: Scorer,
         manifest: Manifest,
-        query: str,
+        query: str | None,
         instruction: str | None = None,
         deadline: Deadline | None = None,
     ) -> PassageReader:
-        room = scorer.room(query, instruction)
+        room = scorer.room(query or "", instruction)
         limit = min(room, manifest.windows.max_tokens or room)
-        return cls(scorer, manifest, query, limit, scorer.prepare([query])[0].length, deadline)
+        return cls(scorer, manifest, query, limit, scorer.prepare([query or ""])[0].length, deadline)
 
     def read(self, memories: Sequence[Memory]) -> list[MemoryPassage]:
         """Return the passages to score, in the order of the memories. Memories without text have none."""
@@ -118,6 +119,9 @@ class PassageReader:
         ]
         if len(windows) <= max_count and is_whole:
             return windows
+        if self.query is None:
+            turns = [piece for turn in _parts(body, user_turns(body)) for piece in self._split(body, turn, room, None)]
+            return [*windows, *turns]
         turns, windows_left = self._user_turns(body, room)
         unread = [(window, rest) for window in windows if (rest := _without(body, window, turns)).strip()]
         scores = bm25(self.query, [rest for _, rest in unread])
@@ -128,6 +132,8 @@ class PassageReader:
         if len(body) <= _MAX_TOKENIZED:
             return [(0, len(body))]
         parts = _parts(body, [(0, len(body))])
+        if self.query is None:
+            return parts
         scores = bm25(self.query, [body[start:end] for start, end in parts], deadline=self.deadline)
         if np.isnan(scores).any():
             return []
@@ -175,7 +181,7 @@ class PassageReader:
         return [spans[i] for i in np.lexsort((lengths, -self._bm25(body, spans)))]
 
     def _bm25(self, body: str, spans: Sequence[Span]) -> NDArray[np.float64]:
-        return bm25(self.query, [body[start:end] for start, end in spans])
+        return bm25(self.query or "", [body[start:end] for start, end in spans])
 
     def _windows(self, owner: int, written: Formatted, spans: Sequence[Span]) -> list[MemoryPassage]:
         windows = [written.body[start:end].strip() for start, end in spans]

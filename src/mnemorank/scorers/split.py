@@ -64,7 +64,7 @@ class SplitScorer(BasePairScorer):
         self._joint: ort.InferenceSession | None = open_session(artifact.file("joint.onnx"))
         self.width = int(self._encoder.get_outputs()[0].shape[2])
         self.max_memory = self._max_memory - len(self._layout.after)
-        self._cache = StateCache(int(cache_megabytes * _MEGABYTE))
+        self.cache = StateCache(int(cache_megabytes * _MEGABYTE))
         self._queries = StateCache(_CACHED_QUERIES_BYTES)
         self._states = states
         self._workers = Workers(self.threads, "mnemorank")
@@ -85,22 +85,26 @@ class SplitScorer(BasePairScorer):
     def score_pairs(self, pairs: Sequence[Pair], *, deadline: Deadline | None = None) -> Scores:
         scores = np.full(len(pairs), np.nan)
         queries = {query: self._query_state(query) for query in dict.fromkeys(pair.query for pair in pairs)}
-        known = self._known([self._key(pair.passage) for pair in pairs])
+        known = self._known([self.key(pair.passage) for pair in pairs])
 
         def run(position: int) -> None:
             if deadline is not None and deadline.expired:
                 return
             passage = pairs[position].passage
             query = queries[pairs[position].query]
-            memory = known.get(self._key(passage)) or self._read(passage)
+            memory = known.get(self.key(passage)) or self._read(passage)
             scores[position] = self._relevance(query, memory)
 
         self._run(run, range(len(pairs)))
         return scores
 
+    def key(self, passage: Passage) -> Key:
+        """Return the key of a passage's state in caches and stores."""
+        return key_of(passage.encoded)
+
     def states(self, passages: Sequence[Passage]) -> list[State]:
         """Return the states of passages, from the cache or the store where they are there."""
-        keys = [self._key(passage) for passage in passages]
+        keys = [self.key(passage) for passage in passages]
         known = self._known(keys)
         missing = {key: passage for key, passage in zip(keys, passages, strict=True) if key not in known}
         known.update(zip(missing, self._run(self._read, missing.values()), strict=True))
@@ -116,13 +120,13 @@ class SplitScorer(BasePairScorer):
 
     def replacement(self, pairs: Sequence[tuple[Passage, Passage]]) -> Scores:
         """Return, for pairs of an older and a newer memory, the log-odds that the newer replaces the older."""
-        texts = list({self._key(passage): passage for pair in pairs for passage in pair}.items())
+        texts = list({self.key(passage): passage for pair in pairs for passage in pair}.items())
         states = dict(zip((key for key, _ in texts), self.states([text for _, text in texts]), strict=True))
         nothing = np.zeros(self.width)
         start = State(nothing[None].astype(np.int8), np.ones(1, np.float16), nothing.astype(np.float16))
 
         def run(pair: tuple[Passage, Passage]) -> float:
-            older, newer = (states[self._key(passage)] for passage in pair)
+            older, newer = (states[self.key(passage)] for passage in pair)
             return self._together([start, older, newer], [_START, _OLDER, _NEWER], 0.0)[1]
 
         return np.array(self._run(run, pairs), dtype=np.float64)
@@ -153,19 +157,19 @@ class SplitScorer(BasePairScorer):
             raise ScorerError(f"{self.name}: scoring failed: {error}") from error
 
     def _known(self, keys: Sequence[Key]) -> dict[Key, State]:
-        known = self._cache.get(keys)
+        known = self.cache.get(keys)
         missing = [key for key in dict.fromkeys(keys) if key not in known]
         if missing and self._states is not None:
             stored = self._states.get(missing)
-            self._cache.put(stored)
+            self.cache.put(stored)
             known |= stored
         return known
 
     def _read(self, passage: Passage) -> State:
         """Compute the state of a memory and keep it."""
         state = self._encode(self._memory_ids(passage), 1)[0]
-        new = {self._key(passage): state}
-        self._cache.put(new)
+        new = {self.key(passage): state}
+        self.cache.put(new)
         if self._states is not None:
             self._states.put(new)
         return state
@@ -185,9 +189,6 @@ class SplitScorer(BasePairScorer):
 
     def _memory_ids(self, passage: Passage) -> Ids:
         return np.array([*passage.encoded, *self._layout.after], dtype=np.int64)
-
-    def _key(self, passage: Passage) -> Key:
-        return key_of(passage.encoded)
 
     def _encode(self, ids: Ids, first_position: int) -> tuple[State, float]:
         """Return the state of a text, and the log-odds that it asks about the past.

@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 FILE = "states.db"
 _APPLICATION_ID = 0x6D6E7374
-_GIGABYTE = 1_000_000_000
+_DEFAULT_MAX_BYTES = 16_000_000_000
 # Readers wait only while a crashed process's log is recovered.
 _READ_TIMEOUT = 0.25
 _WRITE_TIMEOUT = 10.0
@@ -83,7 +83,8 @@ class StateFile:
 
     :param folder: created if needed; the file in it is `states.db`.
     :param model: identifies the weights. States of others are never returned.
-    :param max_bytes: beyond this, the oldest states are deleted.
+    :param max_bytes: beyond this, the oldest states are deleted. The file keeps the limit for all who use it; None
+        leaves it as it is, 16 GB in a new file.
     :param write_timeout: how many seconds to wait for other writers.
     """
 
@@ -92,14 +93,14 @@ class StateFile:
         folder: str | Path,
         model: str,
         *,
-        max_bytes: int = 16 * _GIGABYTE,
+        max_bytes: int | None = None,
         write_timeout: float = _WRITE_TIMEOUT,
     ) -> None:
         self.path = Path(folder) / FILE
-        self.max_bytes = max_bytes
+        self._max_bytes = max_bytes
         self._model, self._write_timeout = model, write_timeout
-        self._reader = Database(self.path, _create_tables, timeout=_READ_TIMEOUT)
-        self._writer = Database(self.path, _create_tables, timeout=write_timeout)
+        self._reader = Database(self.path, self._create_tables, timeout=_READ_TIMEOUT)
+        self._writer = Database(self.path, self._create_tables, timeout=write_timeout)
         self._pending = _Pending()
         self._workers = Workers(1, "mnemorank-states")
         self._reported: set[object] = set()
@@ -139,8 +140,9 @@ class StateFile:
     def _open(self) -> None:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            with self._reader.use():
-                pass
+            with self._reader.use() as connection:
+                if self._max_bytes is not None and self._max_bytes != _limit(connection):
+                    connection.execute("UPDATE settings SET value = ? WHERE name = 'max_bytes'", (self._max_bytes,))
         except (sqlite3.Error, OSError) as error:
             is_temporary = isinstance(error, sqlite3.Error) and is_busy(error)
             if is_temporary or self._begin_anew(error, self._reader):
@@ -173,8 +175,9 @@ class StateFile:
     def _limit_size(self, connection: sqlite3.Connection) -> None:
         """Delete the oldest states if there are too many, and shrink the file. Continued by the next write if slow."""
         give_up = time.monotonic() + self._write_timeout
-        while (excess := _bytes(connection)[0] - self.max_bytes) > 0 and time.monotonic() < give_up:
-            self._report("limit", f"reached its limit of {self.max_bytes} bytes; the oldest states are deleted")
+        limit = _limit(connection)
+        while (excess := _bytes(connection)[0] - limit) > 0 and time.monotonic() < give_up:
+            self._report("limit", f"reached its limit of {limit} bytes; the oldest states are deleted")
             last = None
             for seq, size in connection.execute(_OLDEST).fetchall():
                 last, excess = seq, excess - size
@@ -184,9 +187,9 @@ class StateFile:
                 return
             connection.execute("DELETE FROM states WHERE seq <= ?", (last,))
         used, total = _bytes(connection)
-        if total <= self.max_bytes:
+        if total <= limit:
             return
-        while total > max(self.max_bytes, used) and time.monotonic() < give_up:
+        while total > max(limit, used) and time.monotonic() < give_up:
             connection.execute(f"PRAGMA incremental_vacuum({_PAGES_AT_ONCE})").fetchall()
             used, total = _bytes(connection)
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
@@ -220,6 +223,22 @@ class StateFile:
         if cause not in self._reported:
             self._reported.add(cause)
             logger.warning("%s: %s", self.path, message)
+
+    def _create_tables(self, connection: sqlite3.Connection) -> None:
+        (application,) = connection.execute("PRAGMA application_id").fetchone()
+        if application == _APPLICATION_ID:
+            return
+        connection.execute("BEGIN IMMEDIATE")
+        (application,) = connection.execute("PRAGMA application_id").fetchone()
+        (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        if application not in (0, _APPLICATION_ID) or (tables and not application):
+            raise _ForeignFileError("it is a file of another program")
+        connection.execute(STATES_TABLE)
+        connection.execute("CREATE TABLE IF NOT EXISTS settings (name TEXT PRIMARY KEY, value)")
+        limit = _DEFAULT_MAX_BYTES if self._max_bytes is None else self._max_bytes
+        connection.execute("INSERT OR IGNORE INTO settings VALUES ('max_bytes', ?)", (limit,))
+        connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
+        connection.execute("COMMIT")
 
 
 class _Pending:
@@ -264,18 +283,9 @@ class _ForeignFileError(sqlite3.DatabaseError):
     """The file belongs to another program."""
 
 
-def _create_tables(connection: sqlite3.Connection) -> None:
-    (application,) = connection.execute("PRAGMA application_id").fetchone()
-    if application == _APPLICATION_ID:
-        return
-    connection.execute("BEGIN IMMEDIATE")
-    (application,) = connection.execute("PRAGMA application_id").fetchone()
-    (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-    if application not in (0, _APPLICATION_ID) or (tables and not application):
-        raise _ForeignFileError("it is a file of another program")
-    connection.execute(STATES_TABLE)
-    connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
-    connection.execute("COMMIT")
+def _limit(connection: sqlite3.Connection) -> int:
+    (limit,) = connection.execute("SELECT value FROM settings WHERE name = 'max_bytes'").fetchone()
+    return int(limit)
 
 
 def _bytes(connection: sqlite3.Connection) -> tuple[int, int]:

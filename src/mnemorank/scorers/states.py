@@ -7,10 +7,12 @@ import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
+
+from mnemorank.scorers.protocol import ForwardingScorer, Passage, Scorer
 
 Key = bytes
 _KEY_BYTES = 16
@@ -62,6 +64,35 @@ class StateStore(Protocol):
         ...
 
     def put(self, states: Mapping[Key, State]) -> None: ...
+
+
+@runtime_checkable
+class StateScorer(Protocol):
+    """A scorer that reads each memory by itself, once for all queries.
+
+    :param cache: the states used last.
+    """
+
+    cache: StateCache
+
+    def key(self, passage: Passage) -> Key:
+        """Return the key of a passage's state in caches and stores."""
+        ...
+
+    def states(self, passages: Sequence[Passage]) -> list[State]:
+        """Return the states of passages, computed where they are not known."""
+        ...
+
+    def embed_query(self, query: str) -> NDArray[np.float32]:
+        """Return the embedding of a query, of length 1."""
+        ...
+
+
+def state_scorer(scorer: Scorer) -> StateScorer | None:
+    """Return the scorer that computes states, which others may wrap; None if there is none."""
+    while isinstance(scorer, ForwardingScorer):
+        scorer = scorer.scorer
+    return scorer if isinstance(scorer, StateScorer) else None
 
 
 class StateCache:
