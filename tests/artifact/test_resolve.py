@@ -1,6 +1,7 @@
 import json
 import shutil
 import sys
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
@@ -137,6 +138,21 @@ def hub(monkeypatch, tiny_onnx):
 def test_a_hub_id_is_downloaded_with_or_without_the_prefix(hub, tiny_onnx, name, download):
     assert load_artifact(name).path == tiny_onnx
     assert hub == [download]
+
+
+def test_all_files_of_a_split_model_are_downloaded(split_onnx, monkeypatch, tmp_path):
+    def snapshot_download(repository, *, revision, allow_patterns):
+        shutil.copytree(split_onnx, tmp_path / "model")
+        for path in (tmp_path / "model").rglob("*"):
+            name = str(path.relative_to(tmp_path / "model"))
+            if path.is_file() and not any(fnmatch(name, pattern) for pattern in allow_patterns):
+                path.unlink()
+        return str(tmp_path / "model")
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", snapshot_download)
+    artifact = load_artifact("org/split")
+    artifact.verify()
+    assert {"encoder.onnx", "joint.onnx", "weights.bin"} <= set(artifact.manifest.files)
 
 
 def test_a_reranker_takes_a_bare_hub_id(hub):

@@ -20,7 +20,8 @@ from mnemorank.errors import ArtifactError, MissingExtraError
 
 HUB_PREFIX = "hf:"
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*(?:@[\w./-]+)?")
-_HUB_FILES = ["*.json", "*.txt", "*.model", "*.safetensors", "model.onnx", "onnx/model.onnx"]
+_SPLIT_FILES = ["encoder.onnx", "joint.onnx", "weights.bin"]
+_HUB_FILES = ["*.json", "*.txt", "*.model", "*.safetensors", "model.onnx", "onnx/model.onnx", *_SPLIT_FILES]
 # Architectures whose position ids start after the padding token's, so that two positions are unused.
 _OFFSET_POSITIONS = ("roberta", "xlm-roberta", "xlm-roberta-xl", "camembert", "mpnet")
 _MAX_LENGTH_CAUSAL_LM = 8192

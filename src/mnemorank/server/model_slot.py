@@ -139,11 +139,16 @@ def _close_in_background(served: ServedModel) -> None:
 
 def load_served(name: str | Path, settings: ServerSettings, metrics: Metrics) -> ServedModel:
     """Load a model, verify its hashes, probe it, and add batching and the score cache."""
-    is_onnx = load_artifact(name).manifest.family == "onnx"
-    cores = (settings.threads or available_cores()) if is_onnx else 1
-    # With batching, the threads of the batching scorer run the model.
-    options: dict[str, Any] = {"threads": 1 if settings.batching else cores, "token_budget": settings.token_budget}
-    model = Model.load(name, **(options if is_onnx else {}))
+    family = load_artifact(name).manifest.family
+    has_threads = family in ("onnx", "split")
+    cores = (settings.threads or available_cores()) if has_threads else 1
+    options: dict[str, Any] = {}
+    if has_threads:
+        # With batching, the threads of the batching scorer run the model.
+        options["threads"] = 1 if settings.batching else cores
+    if family == "onnx":
+        options["token_budget"] = settings.token_budget
+    model = Model.load(name, states=settings.states, **options)
     try:
         probe(model)
     except MnemorankError:
