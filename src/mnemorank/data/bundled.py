@@ -9,13 +9,14 @@ from mnemorank.errors import NotFoundError
 
 _FILES = {
     "dated": {"train": "train.jsonl.gz", "dev": "dev.jsonl", "test": "test.jsonl"},
+    "everyday": {split: f"{split}.jsonl.gz" for split in ("train", "dev", "test")},
 }
 
 
 def bundled_dataset(name: str, split: str) -> Path:
     """Return the file of a bundled dataset.
 
-    :param name: `dated`, triplets about facts that change over time.
+    :param name: `dated`, triplets about facts that change over time, or `everyday`, stores of short facts.
     :param split: `train`, `dev` or `test`.
     """
     try:

@@ -32,7 +32,8 @@ def read_split_encoder(folder: Path, config: dict[str, Any]) -> SplitClassifier:
     :param config: the content of its config.json.
     """
     settings = {key: value for key, value in config.items() if key not in ("id2label", "label2id", "cosine")}
-    model = SplitClassifier(SplitConfig(**settings, num_labels=1)).eval()
+    model: SplitClassifier = SplitClassifier(SplitConfig(**settings, num_labels=1))
+    model.eval()  # type: ignore[no-untyped-call]
     tensors = _Tensors(folder)
     state = {
         "cosine": np.array(config["cosine"], dtype=np.float32),

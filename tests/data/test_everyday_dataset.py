@@ -1,0 +1,31 @@
+"""The bundled dataset `everyday`."""
+
+import pytest
+
+from mnemorank.data.benchmarks import loaders
+from mnemorank.data.bundled import bundled_dataset
+
+SIZES = {"train": (33, 6336), "dev": (4, 768), "test": (4, 768)}
+
+
+@pytest.fixture(scope="module")
+def examples():
+    read = loaders["everyday"].read
+    return {split: list(read(bundled_dataset("everyday", split))) for split in SIZES}
+
+
+@pytest.mark.parametrize("split", SIZES)
+def test_sizes(examples, split):
+    authors = {example.group.split("/")[0] for example in examples[split]}
+    assert (len(authors), len(examples[split])) == SIZES[split]
+
+
+def test_no_author_and_no_memory_is_in_two_splits(examples):
+    for part in (
+        lambda example: {example.group.split("/")[0]},
+        lambda example: {memory.text for memory in example.memories},
+    ):
+        seen = [set().union(*(part(example) for example in examples[split])) for split in SIZES]
+        assert not seen[0] & seen[1]
+        assert not seen[0] & seen[2]
+        assert not seen[1] & seen[2]
