@@ -1,6 +1,7 @@
 import json
 import os
 import shutil
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -204,3 +205,7 @@ def test_two_processes_add_versions_one_after_the_other(tmp_path, model):
     adders = [subprocess.Popen([sys.executable, "-c", adder, str(tmp_path / "r"), str(model)]) for _ in range(2)]
     assert [process.wait(timeout=100) for process in adders] == [0, 0]
     assert [version.name for version in VersionStore(tmp_path / "r").all()] == [f"{n:04d}" for n in range(1, 11)]
+
+
+def test_only_the_owner_can_read_the_history(versions):
+    assert stat.S_IMODE(versions.history.path.stat().st_mode) == 0o600

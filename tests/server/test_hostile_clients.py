@@ -87,6 +87,17 @@ def test_a_get_with_a_body_is_refused_and_its_connection_closed(impatient, lengt
     assert b"a GET request has no body" in answer
 
 
+def test_two_statements_of_the_length_are_refused_and_the_connection_closed(impatient):
+    """A proxy that believes the other one would take the rest of the body for a request."""
+    body = b'{"query": "ruby", "memories": ["ruby"]}'
+    chunked = b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body)
+    lengths = b"content-length: %d\r\ntransfer-encoding: chunked\r\n\r\n" % len(body)
+    smuggled = b"GET /health HTTP/1.1\r\n" + HEAD + b"\r\n"
+    answer = exchange(impatient, b"POST /v1/memories/rerank HTTP/1.1\r\n" + HEAD + lengths + chunked + smuggled)
+    assert statuses(answer) == [400]
+    assert b"connection: close" in answer.lower()
+
+
 def test_a_client_that_disconnects_while_sending_its_body_leaves_nothing_behind(impatient):
     for _ in range(5):
         with connect(impatient) as one:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -151,3 +152,14 @@ def test_a_language_model_learns_to_answer(tables, tmp_path, tiny_causal, dev_li
     tops = [float(np.array(e.labels)[np.argmax(model.score(e.query, e.memories).raw)]) for e in read_lists(dev_lists)]
     assert np.mean(tops) == pytest.approx(result.results.to_dict()["hit@1"]["trained"][0], abs=0.051)
     assert metrics["trained"][0] >= metrics["base"][0]
+
+
+def test_pickled_weights_are_not_a_base(bert, tmp_path):
+    folder = tmp_path / "base"
+    shutil.copytree(bert, folder)
+    network = AutoModelForSequenceClassification.from_pretrained(folder)
+    (folder / "model.safetensors").unlink()
+    torch.save(network.state_dict(), folder / "pytorch_model.bin")
+    with pytest.raises(InputError, match="safetensors") as error:
+        load_base(ModelSettings(base=str(folder)), seed=1)
+    assert error.value.field == "model.base"

@@ -56,17 +56,23 @@ def atomic_folder(path: Path) -> Iterator[Path]:
 
 
 def append_json_line(path: Path, record: Mapping[str, Any]) -> None:
-    """Append a record to a JSON Lines file and wait until it is on disk.
+    """Append a record to a JSON Lines file, readable only by its owner, and wait until it is on disk.
 
     An incomplete last line, left by a crash, is ended first.
     """
     line = json.dumps(record, ensure_ascii=False, allow_nan=False).encode("utf-8") + b"\n"
+    create_private(path)
     with path.open("a+b", buffering=0) as stream:
         if stream.seek(0, os.SEEK_END) > 0:
             stream.seek(-1, os.SEEK_END)
             line = line if stream.read(1) == b"\n" else b"\n" + line
         stream.write(line)  # a single write, so that appends of other processes cannot interleave
         os.fsync(stream.fileno())
+
+
+def create_private(path: Path) -> None:
+    """Create an empty file that only its owner can read, unless it exists."""
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
 
 
 def sync_folder(folder: Path) -> None:

@@ -89,7 +89,12 @@ def load_bi_encoder(folder: Path) -> Any:
     if not folder.is_dir():
         raise ArtifactError(f"{folder}: is not a folder with a bi-encoder")
     try:
-        return SentenceTransformer(str(folder), device="cpu", local_files_only=True)
+        return SentenceTransformer(
+            str(folder),
+            device="cpu",
+            local_files_only=True,
+            model_kwargs={"use_safetensors": True},  # pickled weights can run code
+        )
     except (OSError, ValueError, KeyError) as error:
         raise ArtifactError(f"{folder}: cannot be loaded as a bi-encoder: {error}") from error
 

@@ -107,7 +107,7 @@ class RunStore:
     def create(self, **fields: Any) -> TrainingRun:
         """Create a run that no process works on yet."""
         run = TrainingRun(id=f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}", created=time.time(), **fields)
-        (self.root / run.id).mkdir()
+        (self.root / run.id).mkdir(mode=0o700)  # it will hold texts of users
         self._write(run)
         return run
 

@@ -328,7 +328,7 @@ def _copy_model(source: Path, target: Path) -> None:
 
 
 class History:
-    """An append-only JSON Lines file. Readers skip a line that a crash cut short."""
+    """An append-only JSON Lines file that only its owner can read. Readers skip a line that a crash cut short."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

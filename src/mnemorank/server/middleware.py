@@ -135,6 +135,10 @@ class BodyLimiter:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
+        if _has_ambiguous_length(Headers(scope=scope)):
+            problem = Problem(400, "malformed", "expected either content-length or transfer-encoding, got both")
+            await self._refuse(problem, scope, receive, send)
+            return
         if scope["method"] in _SAFE_METHODS:
             # A body that nobody reads could keep its connection open forever, byte by byte.
             if _has_body(Headers(scope=scope)):
@@ -216,6 +220,11 @@ def _expects_continue(headers: Headers) -> bool:
 
 def _has_body(headers: Headers) -> bool:
     return "transfer-encoding" in headers or headers.get("content-length", "0").strip("0") != ""
+
+
+def _has_ambiguous_length(headers: Headers) -> bool:
+    """Return whether a proxy in front could read another length than we do, and so another next request."""
+    return "transfer-encoding" in headers and "content-length" in headers
 
 
 def _too_large(limit: int) -> Problem:

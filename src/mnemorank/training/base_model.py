@@ -137,7 +137,12 @@ def _load_model(path: Path, settings: ModelSettings) -> tuple[Any, tuple[str, ..
             config.id2label, config.label2id = {0: "relevant"}, {"relevant": 0}
         with quiet_libraries():
             loaded: Any = auto_class.from_pretrained(
-                str(path), config=config, dtype=torch.float32, output_loading_info=True, ignore_mismatched_sizes=True
+                str(path),
+                config=config,
+                dtype=torch.float32,
+                use_safetensors=True,  # pickled weights can run code
+                output_loading_info=True,
+                ignore_mismatched_sizes=True,
             )
         model, report = loaded
     except Exception as error:  # the loaders raise many types

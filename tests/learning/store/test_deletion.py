@@ -168,6 +168,15 @@ def test_an_export_contains_everything_about_a_user(trained_store):
     assert list(export_user(trained_store, "nobody", "t")) == []
 
 
+def test_an_export_does_not_contain_what_others_said(store):
+    event_id = store.record(make_event(user="ann", tenant="t"))
+    store.add_signals([Signal(event_id, "note", note=f"a note of {name}", actor=name) for name in ("ann", "bob")])
+    (record,) = export_user(store, "ann", "t")
+    assert [signal["note"] for signal in record["signals"]] == ["a note of ann"]
+    (record,) = export_user(store, "bob", "t")
+    assert [signal["note"] for signal in record["signals"]] == ["a note of bob"]
+
+
 def test_deleted_texts_are_removed_from_the_files(tmp_path: Path):
     with EventStore(tmp_path / "events.db", PrivacySettings(texts=True)) as store:
         store.record(make_event("keep this", ("kept text",), id="a"))

@@ -1,6 +1,7 @@
 import json
 import signal as unix_signals
 import sqlite3
+import stat
 import subprocess
 import sys
 import threading
@@ -209,12 +210,28 @@ def test_a_store_with_another_schema_version_is_rejected(store_url, version):
         ("sqlite://", "invalid"),
         ("/no/such/folder/e.db", "not_found"),
         ("postgresql://nobody@127.0.0.1:1/none", "unavailable"),
+        ("postgresql://" + "h" * 300 + "/none", "unavailable"),
+        ("sqlite:///e%00.db", "invalid"),
+        ("sqlite:///e\0.db", "invalid"),
     ],
 )
 def test_an_invalid_url_is_rejected(url, code):
     with pytest.raises(InputError) as error:
         EventStore(url)
     assert (error.value.field, error.value.code) == ("store", code)
+
+
+def test_only_the_owner_can_read_the_files_of_sqlite(tmp_path):
+    with EventStore(tmp_path / "e.db") as store:
+        store.record(make_event())
+        files = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}
+    assert files == dict.fromkeys(("e.db", "e.db-wal", "e.db-shm"), 0o600)
+
+
+def test_the_permissions_of_an_existing_file_stay(tmp_path):
+    (tmp_path / "e.db").touch(mode=0o640)
+    EventStore(tmp_path / "e.db").close()
+    assert stat.S_IMODE((tmp_path / "e.db").stat().st_mode) == 0o640
 
 
 def test_many_threads_write_concurrently(store):

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from peft import PeftModel
+from safetensors.torch import load_file
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from mnemorank.artifact.resolve import load_artifact
@@ -147,3 +148,13 @@ def test_a_missing_head_is_reported_unless_the_adapter_contains_it(qwen_causal, 
     config = json.loads((headless / "adapter_config.json").read_text())
     (headless / "adapter_config.json").write_text(json.dumps({**config, "modules_to_save": None, "task_type": None}))
     assert opened(headless).missing_weights == ("score.weight",)
+
+
+def test_pickled_adapters_are_not_loaded(adapters, tmp_path):
+    folder = tmp_path / "adapter"
+    shutil.copytree(adapters[0], folder)
+    weights = load_file(folder / "adapter_model.safetensors")
+    (folder / "adapter_model.safetensors").unlink()
+    torch.save(weights, folder / "adapter_model.bin")
+    with pytest.raises(ArtifactError, match="safetensors"):
+        opened(folder)

@@ -7,14 +7,14 @@ import sqlite3
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url, select, text
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, TimeoutError
 
-from mnemorank._internal.atomic import write_atomic
+from mnemorank._internal.atomic import create_private, write_atomic
 from mnemorank.errors import ConflictError, InputError, MissingExtraError
 from mnemorank.learning.store import schema
 from mnemorank.learning.store.postgres import create_postgres_engine
@@ -53,10 +53,14 @@ class Database:
             with self.writing() as connection:
                 schema.create_tables(connection)
                 self.salt = _load_salt(connection)
-        except DBAPIError as error:
+        except InputError:
+            self._dispose()
+            raise
+        except (DBAPIError, ValueError, TypeError) as error:  # drivers do not wrap all errors in the address
             self._dispose()
             shown = self.engine.url.set(query={}).render_as_string(hide_password=True)
-            raise InputError(f"could not open {shown}: {error.orig}", field="store", code="unavailable") from None
+            reason = error.orig if isinstance(error, DBAPIError) else error
+            raise InputError(f"could not open {shown}: {reason}", field="store", code="unavailable") from None
         except BaseException:
             self._dispose()
             raise
@@ -224,6 +228,8 @@ def _create_sqlite_engine(url: URL) -> Engine:
     path = Path(url.database)
     if not path.parent.is_dir():
         raise InputError(f"the folder {path.parent} does not exist", field="store", code="not_found")
+    with suppress(OSError):  # SQLite reports what is wrong; its other files get the permissions of this one
+        create_private(path)
     # Errors must not print parameters, which contain texts and end up in logs.
     engine = create_engine(
         url, connect_args={"timeout": _LOCK_TIMEOUT, "check_same_thread": False}, hide_parameters=True

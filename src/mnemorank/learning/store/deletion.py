@@ -137,12 +137,15 @@ def list_deletions(store: EventStore) -> list[Deletion]:
 
 
 def export_user(store: EventStore, user: str, tenant: str) -> Iterator[dict[str, Any]]:
-    """Iterate over everything stored about a user: events, signals on other users' events, and mined examples."""
+    """Iterate over everything stored about a user: events, the user's own signals, and mined examples.
+
+    What others said about the user's events is theirs.
+    """
     user, tenant = clean_text(user), clean_text(tenant)
     for event, signals in store.events(tenant=tenant, test=None):
         own_signals = [asdict(signal) for signal in signals if signal.actor == user]
         if event.user == user:
-            yield {"record": "event", **_stored_fields(event), "signals": [asdict(signal) for signal in signals]}
+            yield {"record": "event", **_stored_fields(event), "signals": own_signals}
         elif own_signals:
             yield {"record": "signals", "event_id": event.id, "signals": own_signals}
     table, sources = schema.examples, schema.example_sources

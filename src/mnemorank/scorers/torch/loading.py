@@ -93,6 +93,8 @@ def adapter_base(folder: Path, base: str | None) -> Path:
 
     :param base: what the manifest or the caller names; by default the one in `adapter_config.json`.
     """
+    if not (folder / "adapter_model.safetensors").is_file():  # peft would load pickled weights, which can run code
+        raise ArtifactError(f"{folder}: adapter_model.safetensors is missing; pickled weights are not loaded")
     config = read_json(folder / "adapter_config.json")
     name = base or (config.get("base_model_name_or_path") if isinstance(config, dict) else None)
     if not isinstance(name, str) or not name:
