@@ -200,8 +200,7 @@ def copy_model(name: str, folder: Path, bias: float) -> None:
     artifact = load_artifact(name)
     shutil.copytree(artifact.path, folder)
     manifest = replace(artifact.manifest, name=folder.name, calibration=Calibration(scale=1.0, bias=bias))
-    names = [str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()]
-    write_manifest(folder, manifest, [name for name in names if name != "mnemorank.json"])
+    write_manifest(folder, manifest)
 
 
 def capacity(arguments: argparse.Namespace, output: Output) -> None:

@@ -10,14 +10,14 @@ from mnemorank import ArtifactError, MissingExtraError, Model, Reranker
 from mnemorank.artifact.manifest import Calibration, Manifest, read_manifest, write_manifest
 from mnemorank.artifact.resolve import bundled_models, load_artifact, resolve
 
-FILES = ["model.onnx", "tokenizer.json", "config.json"]
+FILES = ["model.onnx", "tokenizer.json", "tokenizer_config.json", "config.json"]
 
 
 @pytest.fixture
 def artifact(tiny_onnx, tmp_path):
     folder = tmp_path / "model"
     shutil.copytree(tiny_onnx, folder)
-    write_manifest(folder, Manifest("tiny", max_length=64, calibration=Calibration(2.0, 1.0)), FILES)
+    write_manifest(folder, Manifest("tiny", max_length=64, calibration=Calibration(2.0, 1.0)))
     return folder
 
 
@@ -51,12 +51,14 @@ def test_the_length_of_a_plain_folder_is_its_usable_positions(tiny_onnx, tmp_pat
         ({"template": ["pair"]}, "template"),
         ({"score_kind": "cosine"}, "score_kind"),
         ({"max_length": "512"}, "max_length"),
+        ({"max_length": 10**9}, "max_length"),
         ({"calibration": {"scale": 0}}, "calibration.scale"),
         ({"calibration": {"scale": -1.0}}, "calibration.scale"),
         ({"calibration": [1, 2]}, "calibration"),
         ({"calibration": {"slope": 1}}, "calibration.slope"),
         ({"abstain_below": 1.5}, "abstain_below"),
         ({"windows": {"max_count": 0}}, "windows.max_count"),
+        ({"windows": {"max_count": 10**9}}, "windows.max_count"),
         ({"files": {"../model.onnx": "0" * 64}}, "files"),
         ({"files": {"model.onnx": "abc"}}, "files"),
         ({"color": "red"}, "color"),
@@ -214,3 +216,27 @@ def test_without_huggingface_hub_the_error_names_the_extra(monkeypatch, name):
 def test_the_files_of_the_bundled_model_match_their_hashes():
     assert "mini" in bundled_models()
     load_artifact("mini").verify()
+
+
+@pytest.mark.parametrize("name", ["special_tokens_map.json", "model.onnx.data", "onnx/model.onnx", "vocab.txt"])
+def test_a_file_that_was_added_later_is_an_artifact_error(artifact, name):
+    (artifact / name).parent.mkdir(exist_ok=True)
+    (artifact / name).write_bytes(b"{}")
+    with pytest.raises(ArtifactError, match="has no hash"):
+        load_artifact(artifact).verify()
+
+
+def test_files_that_do_not_influence_the_model_need_no_hash(artifact):
+    (artifact / "README.md").write_text("# Tiny")
+    (artifact / "version.json").write_text("{}")
+    load_artifact(artifact).verify()
+
+
+@pytest.mark.parametrize(("kind", "positions"), [("bert", 64), ("roberta", 66)])
+def test_a_model_cannot_read_more_than_it_has_positions_for(artifact, kind, positions):
+    config = artifact / "config.json"
+    config.write_text(json.dumps({"model_type": kind, "max_position_embeddings": positions}))
+    assert load_artifact(artifact).manifest.max_length == 64
+    config.write_text(json.dumps({"model_type": kind, "max_position_embeddings": positions - 1}))
+    with pytest.raises(ArtifactError, match="max_length"):
+        load_artifact(artifact)

@@ -1,6 +1,7 @@
 """`mnemorank models`."""
 
 import json
+import shutil
 
 from mnemorank.cli import main
 
@@ -26,3 +27,11 @@ def test_verify(capsys):
     assert "loads" in capsys.readouterr().out
     assert main(["models", "verify", "mini", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["loads"] is True
+
+
+def test_a_manifest_without_hashes_is_not_verified(tiny_onnx, tmp_path, capsys):
+    folder = tmp_path / "model"
+    shutil.copytree(tiny_onnx, folder)
+    (folder / "mnemorank.json").write_text(json.dumps({"schema": 1, "name": "tiny", "max_length": 64}))
+    assert main(["models", "verify", str(folder)]) != 0
+    assert "no hashes" in capsys.readouterr().err

@@ -267,7 +267,7 @@ def test_a_query_too_long_for_the_model_does_not_fail_the_audit(tiny_onnx):
 def test_template_audit_runs_the_same_weights_without_a_template(tmp_path):
     """The overlap model compares two segments; without a template it sees only one, and all scores are equal."""
     folder = write_overlap_model(tmp_path / "model")
-    write_manifest(folder, Manifest(name="overlap", max_length=64), ["model.onnx", "tokenizer.json"])
+    write_manifest(folder, Manifest(name="overlap", max_length=64))
     assert (folder / MANIFEST).exists()
     memories = (Candidate(Memory("ruby works at aurora"), 1.0), Candidate(Memory("the cat"), 0.0))
     examples = [Example(str(i), "where ruby works", memories, group=str(i)) for i in range(5)]
@@ -300,7 +300,7 @@ def write_token_counter(folder, token):
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
     onnx.save(model, str(folder / "model.onnx"))
     manifest = Manifest(name="counter", format="plain", template="features", max_length=128)
-    write_manifest(folder, manifest, ["model.onnx", "tokenizer.json"])
+    write_manifest(folder, manifest)
     return folder
 
 

@@ -95,7 +95,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
         recipe={"name": "tiny", "seed": 7},
         evaluation={"dev": {"map": 0.5}},
     )
-    write_manifest(folder, manifest, ["model.safetensors", "config.json"])
+    write_manifest(folder, manifest)
     return folder
 
 

@@ -13,6 +13,7 @@ import pytest
 import torch
 from tokenizers import Tokenizer
 
+from mnemorank.artifact.manifest import write_manifest
 from mnemorank.artifact.resolve import load_artifact
 from mnemorank.cli import main
 from mnemorank.data.sources import read_examples
@@ -101,6 +102,7 @@ def test_scores_are_close_to_those_of_the_trained_model(exported, trained):
 def test_segment_ids_are_used_as_in_the_trained_model(trained, tmp_path, names):
     folder = shutil.copytree(trained, tmp_path / "model")
     save_tokenizer(folder, names)
+    write_manifest(folder, load_artifact(folder).manifest)
     written = export(folder, tmp_path / "out", "none")
     expected, got = (
         Model.load(path, probe=False).score(QUERY, [Memory(text) for text in TEXTS]).raw

@@ -24,7 +24,7 @@ def folder(tiny_onnx, tmp_path_factory):
         abstain_below=0.3,
         windows=Windows(overlap=0.2, max_count=3),
     )
-    write_manifest(target, manifest, ["model.onnx", "tokenizer.json", "config.json"])
+    write_manifest(target, manifest)
     return target
 
 

@@ -91,7 +91,7 @@ def split_encoder(folder: Path) -> Path:
             parameter.data += torch.randn(parameter.shape, generator=generator) * 0.02
     _write(network, folder)
     manifest = Manifest(name="tiny-split", family="torch", format="hindsight-2", max_length=64)
-    write_manifest(folder, manifest, [path.name for path in folder.iterdir()])
+    write_manifest(folder, manifest)
     return folder
 
 

@@ -79,5 +79,5 @@ def simulation_base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     folder = simulation.write_base(tmp_path_factory.mktemp("simulation") / "base")
     manifest = Manifest("tiny", family="torch", format="plain", max_length=48)
-    write_manifest(folder, manifest, ["config.json", "model.safetensors", "tokenizer.json"])
+    write_manifest(folder, manifest)
     return folder

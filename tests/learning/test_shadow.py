@@ -155,7 +155,7 @@ def models(simulation_base, tmp_path_factory) -> Path:
     simulation.teach(network, Tokenizer.from_file(str(trained / "tokenizer.json")), preferences=True)
     network.save_pretrained(str(trained))
     manifest = Manifest("tiny", family="torch", format="plain", max_length=48)
-    write_manifest(trained, manifest, ["config.json", "model.safetensors", "tokenizer.json"])
+    write_manifest(trained, manifest)
     for name, source in (("served", simulation_base), ("candidate", trained)):
         export(source, folder / name, quantize="none")
     return folder

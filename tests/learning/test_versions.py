@@ -19,7 +19,7 @@ def model(tiny_onnx: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The tiny model with a manifest, whose hashes reveal damage."""
     folder = tmp_path_factory.mktemp("versions") / "model"
     shutil.copytree(tiny_onnx, folder)
-    write_manifest(folder, Manifest("tiny", max_length=64), ["model.onnx", "tokenizer.json"])
+    write_manifest(folder, Manifest("tiny", max_length=64))
     return folder
 
 
@@ -209,3 +209,15 @@ def test_two_processes_add_versions_one_after_the_other(tmp_path, model):
 
 def test_only_the_owner_can_read_the_history(versions):
     assert stat.S_IMODE(versions.history.path.stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("change", ["added", "changed", "removed"])
+def test_a_version_is_not_put_in_service_after_any_of_its_files_changed(versions, tiny_onnx, change):
+    """Also those of a model without a manifest, and torch weights, which the manifest does not list."""
+    version = versions.add(tiny_onnx, torch=tiny_onnx)
+    versions.promote(version.name)
+    versions.rollback()
+    path = version.path / "torch" / ("new.json" if change == "added" else "config.json")
+    path.unlink() if change == "removed" else path.write_text("{}")
+    with pytest.raises(ArtifactError, match=path.name):
+        versions.promote(version.name)

@@ -75,7 +75,7 @@ def test_user_turns_of_a_very_long_chat_are_read(folder, tmp_path, max_length):
     chat = f"user: a plan.\n{REPLY}" * 100 + "user: ruby is my name now.\n" + f"user: a plan.\n{REPLY}" * 100
     longer = shutil.copytree(folder, tmp_path / "longer")
     manifest = Model.load(folder).manifest
-    write_manifest(longer, replace(manifest, max_length=max_length), list(manifest.files))
+    write_manifest(longer, replace(manifest, max_length=max_length))
     passages = Model.load(longer).passages("where does ruby work, aurora labs?", [Memory(chat)])
     assert "user: ruby is my name now." in [each.window for each in passages]
 

@@ -89,7 +89,7 @@ def test_only_torch_models_and_plain_folders_are_probed_by_default(flat, tiny_on
     probed = []
     monkeypatch.setattr("mnemorank.model.model.warn_if_failing", lambda model: probed.append(model.manifest.name))
     trusted = shutil.copytree(tiny_onnx, tmp_path / "trusted")
-    write_manifest(trusted, load_artifact(trusted).manifest, ["model.onnx", "tokenizer.json"])
+    write_manifest(trusted, load_artifact(trusted).manifest)
     Model.load(trusted)
     assert probed == []
     Model.load(tiny_onnx)

@@ -19,8 +19,6 @@ from mnemorank import Memory
 from mnemorank.artifact.manifest import Manifest, write_manifest
 from mnemorank.server.api.admin import current_version
 
-FILES = ["model.onnx", "tokenizer.json", "config.json"]
-
 
 def make_model(source: Path, folder: Path, constant: float) -> Path:
     """Copy the tiny model with another constant: it scores the number of common words minus the constant."""
@@ -30,7 +28,7 @@ def make_model(source: Path, folder: Path, constant: float) -> Path:
         if tensor.name == "one":
             tensor.CopyFrom(numpy_helper.from_array(np.array(constant, dtype=np.float32), "one"))
     onnx.save(model, str(folder / "model.onnx"))
-    write_manifest(folder, Manifest(folder.name, version="1", max_length=64), FILES)
+    write_manifest(folder, Manifest(folder.name, version="1", max_length=64))
     return folder
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -16,9 +16,13 @@ from mnemorank.artifact.templates import templates
 from mnemorank.errors import ArtifactError
 
 MANIFEST = "mnemorank.json"
+VERSION_FILE = "version.json"  # written by the learning loop, next to the manifest
+_LOADABLE = (".onnx", ".data", ".safetensors", ".json", ".txt", ".model", ".jinja")
 SCHEMA = 1
 FAMILIES = ("onnx", "split", "torch", "lora", "yes-no", "remote")
 DEFAULT_MAX_LENGTH = 512
+# What no model exceeds; a larger number in a manifest is a mistake or an attack.
+_MAX_LENGTH, _MAX_WINDOWS = 1_048_576, 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,11 +127,25 @@ def read_manifest(path: Path) -> Manifest:
     return _checked(data, path)
 
 
-def write_manifest(folder: Path, manifest: Manifest, artifact_files: list[str]) -> Manifest:
-    """Write the manifest with the hashes of the artifact's files; an existing one is replaced atomically."""
-    hashed = replace(manifest, files={name: sha256(folder / name) for name in sorted(artifact_files)})
+def write_manifest(folder: Path, manifest: Manifest, more_files: Iterable[str] = ()) -> Manifest:
+    """Write the manifest with the hashes of the artifact's files; an existing one is replaced atomically.
+
+    :param more_files: to hash in addition to `loadable_files`.
+    """
+    names = sorted({*loadable_files(folder), *more_files})
+    hashed = replace(manifest, files={name: sha256(folder / name) for name in names})
     write_atomic(folder / MANIFEST, hashed.to_json())
     return hashed
+
+
+def loadable_files(folder: Path) -> set[str]:
+    """Return the names of the files in a model folder that may influence what the model does."""
+    files = [path for parent in (folder, folder / "onnx") if parent.is_dir() for path in parent.iterdir()]
+    return {
+        path.relative_to(folder).as_posix()
+        for path in files
+        if path.suffix in _LOADABLE and path.name not in (MANIFEST, VERSION_FILE) and path.is_file()
+    }
 
 
 def sha256(path: Path) -> str:
@@ -167,8 +185,8 @@ def _hashes(value: object) -> bool:
     )
 
 
-def _count(low: int) -> Callable[[object], bool]:
-    return lambda value: isinstance(value, int) and not isinstance(value, bool) and value >= low
+def _count(low: int, high: float = math.inf) -> Callable[[object], bool]:
+    return lambda value: isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
 
 
 # What each field must be, in words and as a check. Recipes use them, too.
@@ -180,14 +198,14 @@ CHECKS: dict[str, tuple[str, Callable[[object], bool]]] = {
     "template": (f"one of {', '.join(templates)}", lambda value: value in templates),
     "instruction": ("a string or null", _text_or_null),
     "score_kind": ("logit or probability", lambda value: value in ("logit", "probability")),
-    "max_length": ("a whole number from 8", _count(8)),
+    "max_length": (f"a whole number from 8 to {_MAX_LENGTH}", _count(8, _MAX_LENGTH)),
     "calibration.scale": ("a number above 0", _number(0, 1e6, exclusive=True)),
     "calibration.bias": ("a number", _number(-1e6, 1e6)),
     "first_stage_method": ("score or rank", lambda value: value in ("score", "rank")),
     "long_query_terms": ("a whole number from 1, or null", lambda value: value is None or _count(1)(value)),
     "windows.max_tokens": ("a whole number from 8, or null", lambda value: value is None or _count(8)(value)),
     "windows.overlap": ("a number from 0 to 0.9", _number(0, 0.9)),
-    "windows.max_count": ("a whole number from 1", _count(1)),
+    "windows.max_count": (f"a whole number from 1 to {_MAX_WINDOWS}", _count(1, _MAX_WINDOWS)),
     "abstain_below": ("a number from 0 to 1", _number(0, 1)),
     "replaced_above": ("a number from 0 to 1", _number(0, 1)),
     "quantization": ("a non-empty string", _text),

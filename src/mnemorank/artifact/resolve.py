@@ -15,7 +15,14 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from mnemorank.artifact.manifest import DEFAULT_MAX_LENGTH, MANIFEST, Manifest, read_manifest, sha256
+from mnemorank.artifact.manifest import (
+    DEFAULT_MAX_LENGTH,
+    MANIFEST,
+    Manifest,
+    loadable_files,
+    read_manifest,
+    sha256,
+)
 from mnemorank.errors import ArtifactError, MissingExtraError
 
 HUB_PREFIX = "hf:"
@@ -61,7 +68,10 @@ class Artifact:
         raise ArtifactError(f"{self.path}: {' or '.join(names)} is missing")
 
     def verify(self) -> None:
-        """Check the files against the hashes in the manifest."""
+        """Check the files against the hashes in the manifest. If it has hashes, no file may be without one."""
+        unlisted = sorted(loadable_files(self.path) - set(self.manifest.files)) if self.manifest.files else ()
+        if unlisted:
+            raise ArtifactError(f"{self.path / unlisted[0]}: has no hash in {MANIFEST}; it was added after export")
         for name, expected in self.manifest.files.items():
             path = self.file(name)
             if sha256(path) != expected:
@@ -90,7 +100,19 @@ def load_artifact(name: str | Path) -> Artifact:
     path = resolve(name)
     if not (path / MANIFEST).exists():
         return Artifact(path, _infer_manifest(path), has_manifest=False)
-    return Artifact(path, read_manifest(path / MANIFEST), has_manifest=True)
+    manifest = read_manifest(path / MANIFEST)
+    _check_positions(path, manifest)
+    return Artifact(path, manifest, has_manifest=True)
+
+
+def _check_positions(path: Path, manifest: Manifest) -> None:
+    config = read_json_object(path / "config.json")
+    positions = config.get("max_position_embeddings")
+    if manifest.family == "remote" or not isinstance(positions, int) or positions <= 8:
+        return
+    usable = usable_positions(positions, config.get("model_type"))
+    if manifest.max_length > usable:
+        raise ArtifactError(f"{path / MANIFEST}: max_length: {manifest.max_length} is more than the model's {usable}")
 
 
 def resolve(name: str | Path) -> Path:

@@ -70,11 +70,15 @@ def _show(arguments: argparse.Namespace) -> None:
 
 
 def _verify(arguments: argparse.Namespace) -> None:
+    from mnemorank.artifact.manifest import MANIFEST
     from mnemorank.artifact.resolve import load_artifact
     from mnemorank.cli.output import print_json
+    from mnemorank.errors import ArtifactError
     from mnemorank.model.model import Model
 
     artifact = load_artifact(arguments.model or "mini")
+    if artifact.has_manifest and artifact.manifest.family != "remote" and not artifact.manifest.files:
+        raise ArtifactError(f"{artifact.path / MANIFEST}: files: has no hashes to check")
     artifact.verify()
     Model.load(arguments.model or "mini").close()
     if arguments.json:

@@ -22,12 +22,12 @@ from typing import Any
 from filelock import FileLock
 
 from mnemorank._internal.atomic import append_json_line, sync_folder, sync_tree
+from mnemorank.artifact.manifest import VERSION_FILE, sha256
 from mnemorank.artifact.resolve import load_artifact
 from mnemorank.errors import ArtifactError, ConflictError, InputError, MnemorankError, NotFoundError
 from mnemorank.memory.memory import Memory
 from mnemorank.model.model import Model
 
-VERSION_FILE = "version.json"
 TORCH = "torch"
 SERVING_ACTIONS = ("promote", "rollback")
 
@@ -39,6 +39,7 @@ class Version:
     :param created_at: seconds since 1970.
     :param parent: the version it was trained from; None for an imported model.
     :param facts: the run that trained it and the number of its examples.
+    :param files: the SHA-256 of every file.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Version:
     created_at: float
     parent: str | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def torch_path(self) -> Path | None:
@@ -117,7 +119,7 @@ class VersionStore:
             raise NotFoundError(f"no version {name!r}; expected one of: {known}", field="version")
         try:
             record = json.loads((path / VERSION_FILE).read_text(encoding="utf-8"))
-            return Version(name, path, record["created_at"], record["parent"], record["facts"])
+            return Version(name, path, record["created_at"], record["parent"], record["facts"], record["files"])
         except (KeyError, TypeError, ValueError) as error:
             raise ArtifactError(f"{path / VERSION_FILE}: damaged: {error!r:.80}; remove the folder") from error
 
@@ -150,7 +152,12 @@ class VersionStore:
             if torch is not None:
                 self._on_step("add: copy torch")
                 shutil.copytree(torch, staged / TORCH, ignore=shutil.ignore_patterns("checkpoint*", "*.partial"))
-            record = {"created_at": time.time(), "parent": parent, "facts": dict(facts or {})}
+            record = {
+                "created_at": time.time(),
+                "parent": parent,
+                "facts": dict(facts or {}),
+                "files": _hash_files(staged),
+            }
             (staged / VERSION_FILE).write_text(json.dumps(record, indent=2, ensure_ascii=False), encoding="utf-8")
             self._on_step("add: sync")
             sync_tree(staged)
@@ -304,7 +311,10 @@ class VersionStore:
 
 
 def check_version(version: Version) -> None:
-    """Raise `ArtifactError` unless the version's files are complete and the model scores a pair."""
+    """Raise `ArtifactError` unless the version's files are those that were added and the model scores a pair."""
+    changed = sorted(name for name, _ in version.files.items() ^ _hash_files(version.path).items())
+    if changed:
+        raise ArtifactError(f"version {version.name} is unusable: {changed[0]} was changed, added or removed")
     try:
         model = Model.load(version.path, probe=False)
         try:
@@ -315,6 +325,11 @@ def check_version(version: Version) -> None:
         raise ArtifactError(f"version {version.name} is unusable: {error}") from error
     if score != score:
         raise ArtifactError(f"version {version.name} is unusable: the model returned no score")
+
+
+def _hash_files(folder: Path) -> dict[str, str]:
+    paths = [path for path in sorted(folder.rglob("*")) if path.is_file() and path != folder / VERSION_FILE]
+    return {path.relative_to(folder).as_posix(): sha256(path) for path in paths}
 
 
 def _copy_model(source: Path, target: Path) -> None:

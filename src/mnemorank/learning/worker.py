@@ -268,7 +268,7 @@ def export_candidate(settings: TrainingSettings, trained: Path, parent: Version,
     export(trained, partial, quantize=settings.quantize)
     manifest = load_artifact(partial).manifest
     inherited = inherit_pipeline(manifest, load_artifact(parent.path).manifest, version)
-    write_manifest(partial, inherited, list(manifest.files))
+    write_manifest(partial, inherited)
     partial.rename(output)
 
 
