@@ -12,6 +12,7 @@ def test_public_names():
         "Failover",
         "InputError",
         "Memory",
+        "MemoryIndex",
         "MissingExtraError",
         "MnemorankError",
         "Model",
@@ -27,6 +28,7 @@ def test_public_names():
         "Result",
         "Score",
         "ScorerError",
+        "StorageError",
         "__version__",
     ]
 

@@ -15,6 +15,7 @@ from mnemorank.errors import (
     ProbeWarning,
     QueryTooLongError,
     ScorerError,
+    StorageError,
 )
 from mnemorank.memory.memory import Memory
 from mnemorank.memory.moment import Moment
@@ -27,6 +28,7 @@ from mnemorank.results import Ranking, Result, Score
 
 if TYPE_CHECKING:
     from mnemorank.cross_encoder import CrossEncoder
+    from mnemorank.index.index import MemoryIndex
     from mnemorank.service import RerankerService
 
 __all__ = [
@@ -36,6 +38,7 @@ __all__ = [
     "Failover",
     "InputError",
     "Memory",
+    "MemoryIndex",
     "MissingExtraError",
     "MnemorankError",
     "Model",
@@ -51,17 +54,22 @@ __all__ = [
     "Result",
     "Score",
     "ScorerError",
+    "StorageError",
     "__version__",
 ]
 
 
+# Imported when they are used, with what they need.
+_LAZY = {
+    "CrossEncoder": "mnemorank.cross_encoder",
+    "MemoryIndex": "mnemorank.index.index",
+    "RerankerService": "mnemorank.service",
+}
+
+
 def __getattr__(name: str) -> object:
-    if name == "CrossEncoder":
-        from mnemorank.cross_encoder import CrossEncoder
+    if name in _LAZY:
+        from importlib import import_module
 
-        return CrossEncoder
-    if name == "RerankerService":
-        from mnemorank.service import RerankerService
-
-        return RerankerService
+        return getattr(import_module(_LAZY[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -9,6 +9,7 @@
     │   └── ConflictError                the request contradicts the current state
     ├── ArtifactError                    a model folder cannot be used
     ├── ScorerError                      a model failed to score
+    ├── StorageError                     the file of an index cannot be read or written
     └── MissingExtraError (ImportError)  an optional dependency is not installed
 """
 
@@ -78,6 +79,10 @@ class ArtifactError(MnemorankError):
 
 class ScorerError(MnemorankError):
     """A model failed to score. `Reranker.rerank` falls back to the first-stage order instead of raising it."""
+
+
+class StorageError(MnemorankError):
+    """The file of an index cannot be read or written: it is damaged, gone or of another kind, or the disk is full."""
 
 
 class MissingExtraError(MnemorankError, ImportError):

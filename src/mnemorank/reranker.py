@@ -108,7 +108,7 @@ class Reranker:
         :param options: instead of the reranker's own.
         """
         if deadline_ms is not None:
-            _check_deadline(deadline_ms)
+            check_deadline(deadline_ms)
         return self.rerank_within(
             None if deadline_ms is None else Deadline.after_ms(deadline_ms),
             query,
@@ -318,7 +318,7 @@ def _check_query(query: object) -> None:
         raise InputError("is empty", field="query", code="empty")
 
 
-def _check_deadline(deadline_ms: object) -> None:
+def check_deadline(deadline_ms: object) -> None:
     is_number = isinstance(deadline_ms, Real) and not isinstance(deadline_ms, bool)
     if not (is_number and deadline_ms > 0):  # type: ignore[operator]
         raise InputError(f"expected a number above 0, got {deadline_ms!r}", field="deadline_ms")

@@ -8,6 +8,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 # Bounds the write-ahead log, which otherwise keeps the size of the largest transaction.
@@ -17,13 +18,33 @@ _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 _BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
+class UnusableFileError(sqlite3.DatabaseError):
+    """The file is not a database of the expected kind."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What a file is used for.
+
+    :param application_id: tells its files from those of others.
+    :param schema: the version of its tables. Files of a newer version are refused.
+    :param create: creates the tables of a new file, inside a transaction.
+    :param overwrites: overwrite what is deleted.
+    """
+
+    application_id: int
+    schema: int
+    create: Callable[[sqlite3.Connection], None]
+    overwrites: bool = False
+
+
 class Database:
-    """A connection to a SQLite file, which is created if it does not exist.
+    """A connection to a SQLite file.
 
     Threads take turns. The connection is opened on first use, closed before a fork, since SQLite does not allow it to
     be inherited, and opened again when the file was replaced by another process.
 
-    :param prepare: called with each new connection, for instance to create tables.
+    :param may_create: create a file that does not exist; otherwise it is an UnusableFileError.
     :param timeout: how many seconds to wait for the locks of other connections.
     :param is_durable: a commit survives a power failure, too; otherwise only the end of the process.
     """
@@ -31,13 +52,15 @@ class Database:
     def __init__(
         self,
         path: Path,
-        prepare: Callable[[sqlite3.Connection], None],
+        kind: Kind,
         *,
         timeout: float,
         is_durable: bool = False,
+        may_create: bool = True,
     ) -> None:
         self.path = path
-        self._prepare, self._timeout, self._is_durable = prepare, timeout, is_durable
+        self.may_create = may_create
+        self._kind, self._timeout, self._is_durable = kind, timeout, is_durable
         self._lock = threading.Lock()
         self._connection: sqlite3.Connection | None = None
         self._file: tuple[int, int] | None = None
@@ -95,18 +118,42 @@ class Database:
         if self._connection is not None and self._file == _identity(self.path):
             return self._connection
         self._disconnect()
+        if not self.may_create and not self.path.is_file():
+            raise UnusableFileError("no such file")
         connection = sqlite3.connect(
             self.path, timeout=self._timeout, isolation_level=None, check_same_thread=False, cached_statements=32
         )
         self._connection, self._file = connection, _identity(self.path)
-        # The first two take effect in a new file only.
-        connection.execute(f"PRAGMA page_size = {_PAGE_BYTES}")
-        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+        is_new = self._check(connection)
+        if is_new:
+            connection.execute(f"PRAGMA page_size = {_PAGE_BYTES}")
+            connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute(f"PRAGMA journal_size_limit = {_MAX_LOG_BYTES}")
         connection.execute(f"PRAGMA synchronous = {'FULL' if self._is_durable else 'NORMAL'}")
-        self._prepare(connection)
+        if self._kind.overwrites:
+            connection.execute("PRAGMA secure_delete = ON")
+        if is_new:
+            connection.execute("BEGIN IMMEDIATE")
+            if self._check(connection):  # otherwise another process was faster
+                self._kind.create(connection)
+                connection.execute(f"PRAGMA application_id = {self._kind.application_id}")
+                connection.execute(f"PRAGMA user_version = {self._kind.schema}")
+            connection.execute("COMMIT")
         return connection
+
+    def _check(self, connection: sqlite3.Connection) -> bool:
+        """Return whether the file is new; raise an error if it belongs to something else."""
+        (application,) = connection.execute("PRAGMA application_id").fetchone()
+        (schema,) = connection.execute("PRAGMA user_version").fetchone()
+        if application == self._kind.application_id:
+            if schema > self._kind.schema:
+                raise UnusableFileError("it was written by a newer version of mnemorank")
+            return False
+        (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        if application or tables or not self.may_create:
+            raise UnusableFileError("it is a file of another program")
+        return True
 
     def _disconnect(self) -> None:
         if self._connection is not None:

@@ -10,7 +10,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -55,10 +55,12 @@ class Artifact:
         return hashlib.sha256(content.encode()).hexdigest()[:12]
 
     @property
-    def files_fingerprint(self) -> str:
-        """A short hash that identifies the files alone, whatever the calibration and the other settings."""
-        hashes = self.manifest.files or {path.name: sha256(path) for path in self.path.iterdir() if path.is_file()}
-        return hashlib.sha256(json.dumps(dict(sorted(hashes.items()))).encode()).hexdigest()[:16]
+    def reading_fingerprint(self) -> str:
+        """A short hash that identifies what the model reads of a memory, whatever its calibration and weights are."""
+        manifest = self.manifest
+        hashes = manifest.files or {path.name: sha256(path) for path in self.path.iterdir() if path.is_file()}
+        content = [sorted(hashes.items()), manifest.format, manifest.max_length, asdict(manifest.windows)]
+        return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
 
     def file(self, *names: str) -> Path:
         """Return the path of the first of the named files that exists."""

@@ -126,7 +126,7 @@ class Model:
             from mnemorank.scorers.state_file import StateFile
 
             max_bytes = None if states_megabytes is None else int(states_megabytes * _MEGABYTE)
-            state_file = states = StateFile(states, artifact.files_fingerprint, max_bytes=max_bytes)
+            state_file = states = StateFile(states, artifact.reading_fingerprint, max_bytes=max_bytes)
         if states is not None:
             options["states"] = states
         try:
@@ -236,6 +236,18 @@ def score_with_truncation(
         except QueryTooLongError as error:
             read = _tail(read, error.max_tokens / (2 * error.tokens))
             if not read.strip():
+                raise
+
+
+def readable_query(scorer: Scorer, query: str, instruction: str | None = None) -> str:
+    """Return the query, or only its end if it is too long for the model."""
+    while True:
+        try:
+            scorer.room(query, instruction)
+            return query
+        except QueryTooLongError as error:
+            query = _tail(query, error.max_tokens / (2 * error.tokens))
+            if not query.strip():
                 raise
 
 

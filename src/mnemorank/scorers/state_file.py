@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from mnemorank._internal.sqlite import Database, is_busy, is_damaged
+from mnemorank._internal.sqlite import Database, Kind, is_busy, is_damaged
 from mnemorank._internal.threads import Workers
 from mnemorank.errors import InputError
 from mnemorank.scorers.states import Key, State
@@ -20,6 +20,7 @@ logger = logging.getLogger(__name__)
 
 FILE = "states.db"
 _APPLICATION_ID = 0x6D6E7374
+_SCHEMA = 1
 _DEFAULT_MAX_BYTES = 16_000_000_000
 # Readers wait only while a crashed process's log is recovered.
 _READ_TIMEOUT = 0.25
@@ -32,7 +33,7 @@ _KEYS_AT_ONCE = 256
 _PAGES_AT_ONCE = 4096
 
 STATES_TABLE = """
-    CREATE TABLE IF NOT EXISTS states (
+    CREATE TABLE states (
         seq INTEGER PRIMARY KEY,
         model TEXT NOT NULL,
         key BLOB NOT NULL,
@@ -99,8 +100,9 @@ class StateFile:
         self.path = Path(folder) / FILE
         self._max_bytes = max_bytes
         self._model, self._write_timeout = model, write_timeout
-        self._reader = Database(self.path, self._create_tables, timeout=_READ_TIMEOUT)
-        self._writer = Database(self.path, self._create_tables, timeout=write_timeout)
+        kind = Kind(_APPLICATION_ID, _SCHEMA, self._create_tables)
+        self._reader = Database(self.path, kind, timeout=_READ_TIMEOUT)
+        self._writer = Database(self.path, kind, timeout=write_timeout)
         self._pending = _Pending()
         self._workers = Workers(1, "mnemorank-states")
         self._reported: set[object] = set()
@@ -225,20 +227,10 @@ class StateFile:
             logger.warning("%s: %s", self.path, message)
 
     def _create_tables(self, connection: sqlite3.Connection) -> None:
-        (application,) = connection.execute("PRAGMA application_id").fetchone()
-        if application == _APPLICATION_ID:
-            return
-        connection.execute("BEGIN IMMEDIATE")
-        (application,) = connection.execute("PRAGMA application_id").fetchone()
-        (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-        if application not in (0, _APPLICATION_ID) or (tables and not application):
-            raise _ForeignFileError("it is a file of another program")
         connection.execute(STATES_TABLE)
-        connection.execute("CREATE TABLE IF NOT EXISTS settings (name TEXT PRIMARY KEY, value)")
+        connection.execute("CREATE TABLE settings (name TEXT PRIMARY KEY, value)")
         limit = _DEFAULT_MAX_BYTES if self._max_bytes is None else self._max_bytes
-        connection.execute("INSERT OR IGNORE INTO settings VALUES ('max_bytes', ?)", (limit,))
-        connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
-        connection.execute("COMMIT")
+        connection.execute("INSERT INTO settings VALUES ('max_bytes', ?)", (limit,))
 
 
 class _Pending:
@@ -277,10 +269,6 @@ class _Pending:
     def _begin(self) -> None:
         self._process_id, self._lock = os.getpid(), threading.Lock()
         self._states, self._bytes = {}, 0
-
-
-class _ForeignFileError(sqlite3.DatabaseError):
-    """The file belongs to another program."""
 
 
 def _limit(connection: sqlite3.Connection) -> int:

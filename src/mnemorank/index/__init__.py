@@ -1,0 +1,1 @@
+"""A store of memories that is searched without a retriever."""
