@@ -15,7 +15,20 @@ from typing import NoReturn, Protocol, cast
 from mnemorank._version import __version__
 from mnemorank.errors import ArtifactError, InputError, MissingExtraError, MnemorankError
 
-COMMANDS = ("demo", "rerank", "score", "prepare", "models", "bench", "audit", "serve", "train", "export", "learn")
+COMMANDS = (
+    "demo",
+    "rerank",
+    "score",
+    "prepare",
+    "index",
+    "models",
+    "bench",
+    "audit",
+    "serve",
+    "train",
+    "export",
+    "learn",
+)
 
 # They log notices about their own internals on import.
 _NOISY_LOGGERS = ("torchao", "torch.utils._pytree")

@@ -331,11 +331,9 @@ def _as_predicate(filter: Filter | None) -> Callable[[Memory], bool] | None:
     if not isinstance(filter, Mapping) or not all(isinstance(name, str) for name in filter):
         raise InputError(f"expected a dict of names and values, or a function, got {filter!r:.60}", field="filter")
     wanted = dict(filter)
+    return lambda memory: all(value_of(memory, name) == value for name, value in wanted.items())
 
-    def accepts(memory: Memory) -> bool:
-        return all(
-            (getattr(memory, name) if name in _FILTERED_FIELDS else memory.metadata.get(name)) == value
-            for name, value in wanted.items()
-        )
 
-    return accepts
+def value_of(memory: Memory, name: str) -> Any:
+    """Return the value of a memory that a filter names; None if it has none."""
+    return getattr(memory, name) if name in _FILTERED_FIELDS else memory.metadata.get(name)
