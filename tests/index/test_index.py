@@ -188,7 +188,7 @@ def states(index):
         ({}, ["cat", "dog", "work"]),
         (lambda memory: "session" in memory.metadata, ["cat", "dog"]),
     ],
-    ids=str,
+    ids=["session", "type", "two", "user", "bool", "nobody", "empty", "function"],
 )
 def test_filters(index, filter, expected):
     index.add([WORK, CAT, DOG])

@@ -11,6 +11,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from mnemorank._internal.atomic import create_private
+
 # Bounds the write-ahead log, which otherwise keeps the size of the largest transaction.
 _MAX_LOG_BYTES = 64 * 1024 * 1024
 _PAGE_BYTES = 8192
@@ -118,8 +120,10 @@ class Database:
         if self._connection is not None and self._file == _identity(self.path):
             return self._connection
         self._disconnect()
-        if not self.may_create and not self.path.is_file():
-            raise UnusableFileError("no such file")
+        if not self.path.is_file():
+            if not self.may_create:
+                raise UnusableFileError("no such file")
+            create_private(self.path)  # it may hold what users said; SQLite's log gets the same mode
         connection = sqlite3.connect(
             self.path, timeout=self._timeout, isolation_level=None, check_same_thread=False, cached_statements=32
         )
