@@ -162,7 +162,7 @@ def test_tei_errors(client):
     wrong = post(client, "/rerank", {"query": "ruby", "texts": ["a", 3]})
     assert (wrong.status_code, wrong.json()) == (
         422,
-        {"error": "texts.1: Input should be a valid string", "error_type": "Validation"},
+        {"error": "texts.1: expected a string, or an object with a string `text`", "error_type": "Validation"},
     )
 
 

@@ -14,7 +14,7 @@ import pytest
 from mnemorank.cli import main
 from mnemorank.server.api.admin import ModelCatalog
 from mnemorank.server.auth import add_key
-from tests.server.test_invalid_requests import PATHS, check_error_format, connect
+from tests.server.test_invalid_requests import ERROR_KEYS, PATHS, check_error_format, connect
 from tests.server.test_lifecycle import launch  # noqa: F401
 from tests.server.test_model_slot import make_model
 
@@ -147,7 +147,7 @@ def test_other_methods_and_a_trailing_slash_are_errors(client, path):
     assert client.head(path).status_code == 405
     answer = client.post(f"{path}/", json={})
     assert answer.status_code == 404
-    check_error_format(path, answer)
+    assert set(answer.json()) >= ERROR_KEYS[path]
 
 
 def test_health_checks_may_use_head(client):

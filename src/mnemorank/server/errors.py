@@ -93,7 +93,10 @@ def install_error_handlers(app: FastAPI, writers: Mapping[str, ErrorWriter]) -> 
     """
 
     async def handle(request: Request, error: Exception) -> Response:
-        return error_response(writers, request.scope, as_problem(error))
+        problem, path = as_problem(error), request.scope["path"]
+        if problem.status_code == 404 and "route" not in request.scope and path.rstrip("/") not in writers:
+            return JSONResponse(_unknown_route(path, writers), 404)
+        return error_response(writers, request.scope, problem)
 
     for exception_type in (HTTPException, RequestValidationError, *_RESPONSES):
         app.add_exception_handler(exception_type, handle)
@@ -104,6 +107,14 @@ def error_response(writers: Mapping[str, ErrorWriter], scope: Mapping[str, Any],
     status, content = write(problem, scope.get("mnemorank.body"))
     headers = {"www-authenticate": "Bearer"} if status == 401 else {}
     return JSONResponse(content, status, headers={**headers, **(problem.headers or {})})
+
+
+def _unknown_route(path: str, writers: Mapping[str, ErrorWriter]) -> dict[str, Any]:
+    """Describe a path that does not exist in the formats of all dialects: a client with a wrong base URL has any."""
+    routes = ", ".join(sorted(name for name in writers if name.endswith("rerank")))
+    message = f"no such route: {path!s:.200}; clients send reranks to {routes} or /v1/memories/rerank"
+    error = {"code": "not_found", "message": message, "field": None, "type": "NotFoundError", "param": None}
+    return {"error": error, "message": message, "detail": message}
 
 
 def write_native(problem: Problem, body: Any) -> tuple[int, Mapping[str, Any]]:

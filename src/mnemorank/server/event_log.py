@@ -1,14 +1,21 @@
-"""The log that the native route writes its events to: the event store, or any object with a `record` method."""
+"""The log that rerank routes write their events to: the event store, or any object with a `record` method."""
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Protocol
+
+from fastapi import Request
 
 from mnemorank.errors import MissingExtraError
 from mnemorank.learning.events import RerankEvent
+from mnemorank.server.observability import log_failure
 
 if TYPE_CHECKING:
     from mnemorank.learning.store.events import EventStore
+
+
+logger = logging.getLogger(__name__)
 
 
 class EventLog(Protocol):
@@ -36,6 +43,21 @@ class StoreLog:
 
     def close(self) -> None:
         self.store.close()
+
+
+def record_event(request: Request, event: RerankEvent) -> bool:
+    """Record an event; return whether it was stored. A log that fails does not fail the request."""
+    log: EventLog | None = request.app.state.event_log
+    if log is None:
+        return False
+    try:
+        log.record(event)
+    except Exception as error:
+        log_failure(logger, "event lost", error, event_id=event.id)
+        request.app.state.metrics.events_lost.inc()
+        request.state.log_fields["event_lost"] = True
+        return False
+    return True
 
 
 def open_store_log(url: str) -> StoreLog:

@@ -111,7 +111,11 @@ def check_instruction(instruction: str | None, settings: ServerSettings) -> None
 def check_documents(texts: Sequence[str], settings: ServerSettings, field: str = "documents") -> None:
     check_count(len(texts), settings, field)
     for position, text in enumerate(texts):
-        _check_length(text, f"{field}.{position}", "max_document_chars", settings)
+        check_document(text, f"{field}.{position}", settings)
+
+
+def check_document(text: str, field: str, settings: ServerSettings) -> None:
+    _check_length(text, field, "max_document_chars", settings)
 
 
 def check_count(count: int, settings: ServerSettings, field: str) -> None:
@@ -122,11 +126,22 @@ def check_count(count: int, settings: ServerSettings, field: str) -> None:
 
 
 def check_memory(memory: str | dict[str, Any], position: int, text_field: str | None, settings: ServerSettings) -> int:
-    """Apply the limit of documents to every string of a memory, since any may be its text, and check its id.
+    """Apply the limits to every string of a memory, and check its id.
 
     :returns: the number of characters in all strings.
     """
-    name = f"memories.{position}"
+    characters = check_strings(memory, f"memories.{position}", text_field, settings)
+    if isinstance(memory, dict):
+        _check_id(memory, _records(memory, text_field), position, text_field)
+    return characters
+
+
+def check_strings(memory: str | dict[str, Any], name: str, text_field: str | None, settings: ServerSettings) -> int:
+    """Apply the limit of documents to every string of a memory, since any may be its text.
+
+    :param name: the path of the memory, for errors.
+    :returns: the number of characters in all strings.
+    """
     characters = 0
     for path, text in _strings(memory, name):
         characters += len(text)
@@ -147,7 +162,6 @@ def check_memory(memory: str | dict[str, Any], position: int, text_field: str | 
             if count > settings.max_documents:
                 path = ".".join((name, *place, field))
                 raise _too_large(path, f"{count} entries", "max_documents", settings)
-    _check_id(memory, records, position, text_field)
     return characters
 
 

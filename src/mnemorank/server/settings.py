@@ -50,6 +50,9 @@ class ServerSettings(BaseSettings):
     host: str = _setting("127.0.0.1", "address to bind", "H")
     port: int = _setting(8000, "port to bind; 0 picks a free one", "P", ge=0, le=65_535)
     model: str = _setting("mini", "bundled model, model folder or Hugging Face Hub id", "M")
+    pipeline: Literal["auto", "full", "model"] = _setting(
+        "auto", "ranking on the compatible routes: full, model, or auto for full if documents have dates", "P"
+    )
     models_dir: Path | None = _setting(None, "folder of models that may be swapped in by name", "DIR")
     registry: Path | None = _setting(None, "model registry; serve its current version and follow changes", "DIR")
     states: Path | None = _setting(None, "folder of prepared memories, for split models; created if needed", "DIR")

@@ -17,6 +17,8 @@ from mnemorank.server.api.schemas import (
     CountOrAll,
     DialectModel,
     Documents,
+    Pipeline,
+    RankFields,
     Text,
     dialect_router,
     error_responses,
@@ -24,7 +26,7 @@ from mnemorank.server.api.schemas import (
 from mnemorank.server.auth import Reader
 from mnemorank.server.engine import Completed
 from mnemorank.server.errors import Problem
-from mnemorank.server.scoring import DocumentScores, score_documents
+from mnemorank.server.scoring import DocumentScores, rank_documents
 
 _DOCUMENTS_PER_SEARCH_UNIT = 100
 
@@ -51,6 +53,7 @@ class CohereRequest(DialectModel):
     query: Text
     documents: Documents
     top_n: CountOrAll | None = None
+    rank_fields: RankFields | None = Field(None, description="Fields of object documents that make up the text")
     max_tokens_per_doc: Count | None = None
     relevant_spans: RelevantSpans | None = None
     priority: Annotated[StrictInt, Field(ge=-MAX_INTEGER, le=MAX_INTEGER)] | None = None
@@ -96,9 +99,8 @@ ERRORS = {"/v2/rerank": write_error}
     response_model=CohereResponse,
     responses=error_responses({"message": "invalid request: query: is empty"}),
 )
-async def rerank(request: Request, body: CohereRequest, caller: Reader) -> Response:
+async def rerank(request: Request, body: CohereRequest, caller: Reader, pipeline: Pipeline = None) -> Response:
     """Rerank documents, compatible with Cohere."""
-    documents = body.documents
 
     def respond(completed: Completed[DocumentScores]) -> JSONResponse:
         scores = completed.value
@@ -106,26 +108,30 @@ async def rerank(request: Request, body: CohereRequest, caller: Reader) -> Respo
             {"index": i, "relevance_score": scores.relevance[i]} for i in scores.order(body.top_n or None)
         ]
         if body.relevant_spans is not None and body.relevant_spans.mode == "enabled":
-            results = [_with_span(result, documents, scores, body.relevant_spans) for result in results]
-        return JSONResponse(
-            {
-                "id": str(uuid4()),
-                "results": results,
-                "meta": {
-                    "api_version": {"version": "2", "is_experimental": False},
-                    "billed_units": {"search_units": math.ceil(len(documents) / _DOCUMENTS_PER_SEARCH_UNIT)},
-                },
-            }
-        )
+            results = [_with_span(result, scores, body.relevant_spans) for result in results]
+        meta: dict[str, Any] = {
+            "api_version": {"version": "2", "is_experimental": False},
+            "billed_units": {"search_units": math.ceil(len(body.documents) / _DOCUMENTS_PER_SEARCH_UNIT)},
+        }
+        if scores.warnings:
+            meta["warnings"] = list(scores.warnings)
+        return JSONResponse({"id": str(uuid4()), "results": results, "meta": meta})
 
-    return await score_documents(request, body.query, documents, respond, max_tokens=body.max_tokens_per_doc)
+    return await rank_documents(
+        request,
+        body.query,
+        body.documents,
+        respond,
+        pipeline=pipeline,
+        top_n=body.top_n or None,
+        rank_fields=body.rank_fields or (),
+        max_tokens=body.max_tokens_per_doc,
+    )
 
 
-def _with_span(
-    result: dict[str, Any], documents: list[str], scores: DocumentScores, options: RelevantSpans
-) -> dict[str, Any]:
+def _with_span(result: dict[str, Any], scores: DocumentScores, options: RelevantSpans) -> dict[str, Any]:
     """Add the part of the document that its score is based on: the best window, or all of it."""
-    text, score = documents[result["index"]], result["relevance_score"]
+    text, score = scores.texts[result["index"]], result["relevance_score"]
     if score <= options.threshold:
         return result
     passage = scores.passages[result["index"]] or text

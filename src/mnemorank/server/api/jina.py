@@ -1,4 +1,4 @@
-"""Jina's rerank API, and Voyage's on the same path, distinguished by `top_k` and `truncation`."""
+"""Jina's rerank API, and Voyage's on the same path, distinguished by `top_n`, `top_k` and `truncation`."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from mnemorank.server.api.schemas import (
     DialectModel,
     Documents,
     Flag,
+    Pipeline,
+    RankFields,
     Text,
     dialect_router,
     error_responses,
@@ -23,7 +25,7 @@ from mnemorank.server.api.schemas import (
 from mnemorank.server.auth import Reader
 from mnemorank.server.engine import Completed
 from mnemorank.server.errors import Problem
-from mnemorank.server.scoring import DocumentScores, score_documents
+from mnemorank.server.scoring import DocumentScores, rank_documents
 
 _EXAMPLE: dict[str, Any] = {
     "model": "mini",
@@ -39,6 +41,7 @@ class JinaRequest(DialectModel):
     query: Text
     documents: Documents
     top_n: CountOrAll | None = None
+    rank_fields: RankFields | None = Field(None, description="Fields of object documents that make up the text")
     return_documents: Flag | None = True
 
 
@@ -72,7 +75,9 @@ ERRORS = {"/v1/rerank": write_error}
 
 
 @router.post("/v1/rerank", responses=error_responses({"detail": "query: is empty"}))
-async def rerank(request: Request, body: Annotated[Either, Body()], caller: Reader) -> Response:
+async def rerank(
+    request: Request, body: Annotated[Either, Body()], caller: Reader, pipeline: Pipeline = None
+) -> Response:
     """Rerank documents, compatible with Jina, and with Voyage if the body has `top_k` or `truncation`."""
 
     def respond(completed: Completed[DocumentScores]) -> JSONResponse:
@@ -80,25 +85,43 @@ async def rerank(request: Request, body: Annotated[Either, Body()], caller: Read
         if isinstance(body, VoyageRequest):
             data = _voyage_results(completed.value, body)
             return JSONResponse({"object": "list", "data": data, "model": model, "usage": {"total_tokens": tokens}})
-        usage = {"total_tokens": tokens, "prompt_tokens": tokens}
-        return JSONResponse({"model": model, "usage": usage, "results": _jina_results(completed.value, body)})
+        content = {
+            "model": model,
+            "usage": {"total_tokens": tokens, "prompt_tokens": tokens},
+            "results": _jina_results(completed.value, body),
+        }
+        if body.top_n is None:  # may be Voyage: LiteLLM sends neither `top_k` nor `truncation` by default
+            content |= {"object": "list", "data": _voyage_results(completed.value, body)}
+        return JSONResponse(content)
 
-    return await score_documents(request, body.query, body.documents, respond)
+    return await rank_documents(
+        request,
+        body.query,
+        body.documents,
+        respond,
+        pipeline=pipeline,
+        top_n=_count(body),
+        rank_fields=body.rank_fields or () if isinstance(body, JinaRequest) else (),
+    )
+
+
+def _count(body: JinaRequest | VoyageRequest) -> int | None:
+    return body.top_k if isinstance(body, VoyageRequest) else body.top_n or None
 
 
 def _jina_results(scores: DocumentScores, body: JinaRequest) -> list[dict[str, Any]]:
     results: list[dict[str, Any]] = [
-        {"index": i, "relevance_score": scores.relevance[i]} for i in scores.order(body.top_n or None)
+        {"index": i, "relevance_score": scores.relevance[i]} for i in scores.order(_count(body))
     ]
     if body.return_documents:
-        results = [{**result, "document": {"text": body.documents[result["index"]]}} for result in results]
+        results = [{**result, "document": {"text": scores.texts[result["index"]]}} for result in results]
     return results
 
 
-def _voyage_results(scores: DocumentScores, body: VoyageRequest) -> list[dict[str, Any]]:
+def _voyage_results(scores: DocumentScores, body: JinaRequest | VoyageRequest) -> list[dict[str, Any]]:
     results: list[dict[str, Any]] = [
-        {"index": i, "relevance_score": scores.relevance[i]} for i in scores.order(body.top_k)
+        {"index": i, "relevance_score": scores.relevance[i]} for i in scores.order(_count(body))
     ]
     if body.return_documents:
-        results = [{**result, "document": body.documents[result["index"]]} for result in results]
+        results = [{**result, "document": scores.texts[result["index"]]} for result in results]
     return results

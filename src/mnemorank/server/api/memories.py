@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import random
 from collections.abc import Mapping
 from typing import Any
@@ -24,13 +23,11 @@ from mnemorank.server.api.schemas import (
 from mnemorank.server.auth import Reader, check_user, resolve_tenant
 from mnemorank.server.engine import Completed, Engine
 from mnemorank.server.errors import Problem
-from mnemorank.server.event_log import EventLog
+from mnemorank.server.event_log import record_event
 from mnemorank.server.model_slot import ServedModel
-from mnemorank.server.observability import log_failure
 from mnemorank.server.requests import check_count, check_instruction, check_memory, check_query
 from mnemorank.server.settings import ServerSettings
 
-logger = logging.getLogger(__name__)
 router = dialect_router("mnemorank")
 
 _MAX_COMPARISONS = 2_000_000
@@ -91,12 +88,8 @@ def _check_limits(body: MemoriesRequest, settings: ServerSettings) -> list[int]:
 def _record(
     request: Request, ranking: Ranking, body: MemoriesRequest, served: ServedModel, event_id: str, tenant: str | None
 ) -> Ranking:
-    """Record the event before the response is sent, and return the ranking as shown, perhaps with exploration.
-
-    A log that fails does not fail the request.
-    """
-    log: EventLog | None = request.app.state.event_log
-    if log is None:
+    """Record the event before the response is sent, and return the ranking as shown, perhaps with exploration."""
+    if request.app.state.event_log is None:
         return ranking
     shown, propensities = _explore(ranking, request.app.state.settings.explore or 0.0, request.app.state.exploration)
     event = RerankEvent.from_ranking(
@@ -110,12 +103,7 @@ def _record(
         query_time=body.now,
         propensities=propensities,
     )
-    try:
-        log.record(event)
-    except Exception as error:
-        log_failure(logger, "event lost", error, event_id=event_id)
-        request.app.state.metrics.events_lost.inc()
-        request.state.log_fields["event_lost"] = True
+    record_event(request, event)
     return shown
 
 

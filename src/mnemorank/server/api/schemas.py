@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Annotated, Any, Literal, get_type_hints
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Query
 from pydantic import (
     BaseModel,
     BeforeValidator,
@@ -70,6 +70,12 @@ def _document_text(document: object) -> object:
     return text
 
 
+def _check_document_type(document: object) -> object:
+    if not isinstance(document, (str, dict)):
+        raise InputError("expected a string, or an object with a string `text`")
+    return document
+
+
 def _as_list(value: object) -> object:
     return value if isinstance(value, list) else [value]
 
@@ -84,11 +90,18 @@ _DOCUMENTS_SCHEMA = {"anyOf": [*_DOCUMENT_SCHEMA["anyOf"], {"type": "array", "it
 
 # Validation of a list stops at its first error: an error for each of a million elements would stall the server.
 # What a server accepts is limited further by its setting `max_documents`.
-Texts = Annotated[list[Text], Field(fail_fast=True, max_length=MAX_DOCUMENTS)]
-# A document is a string or {"text": ...}; both are read as the string.
-Document = Annotated[Text, BeforeValidator(_document_text), WithJsonSchema(_DOCUMENT_SCHEMA)]
-Documents = Annotated[list[Document], Field(fail_fast=True, max_length=MAX_DOCUMENTS)]
-OneOrMoreDocuments = Annotated[Documents, BeforeValidator(_as_list), WithJsonSchema(_DOCUMENTS_SCHEMA)]
+# A text is a string or {"text": ...}; both are read as the string.
+_TextValue = Annotated[Text, BeforeValidator(_document_text), WithJsonSchema(_DOCUMENT_SCHEMA)]
+_TextValues = Annotated[list[_TextValue], Field(fail_fast=True, max_length=MAX_DOCUMENTS)]
+OneOrMoreTexts = Annotated[_TextValues, BeforeValidator(_as_list), WithJsonSchema(_DOCUMENTS_SCHEMA)]
+# Of a document that is an object, the other fields of a memory are read, too.
+DocumentValue = Annotated[str | dict[str, Any], PlainValidator(_check_document_type), WithJsonSchema(_DOCUMENT_SCHEMA)]
+Documents = Annotated[list[DocumentValue], Field(fail_fast=True, max_length=MAX_DOCUMENTS)]
+RankFields = Annotated[list[Text], Field(fail_fast=True, max_length=_MAX_KEYS)]
+Pipeline = Annotated[
+    Literal["auto", "full", "model"] | None,
+    Query(description="`full` ranks with dates, scores and supersession, `model` by the texts alone"),
+]
 
 
 class AnyOf:

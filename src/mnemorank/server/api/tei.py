@@ -5,20 +5,28 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
-from uuid import uuid4
 
 from fastapi import Body, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import ConfigDict, Discriminator, Field, Tag
 
 from mnemorank.server.api import vllm
-from mnemorank.server.api.schemas import AnyOf, DialectModel, Flag, Text, Texts, dialect_router, error_responses
+from mnemorank.server.api.schemas import (
+    AnyOf,
+    DialectModel,
+    Documents,
+    Flag,
+    Pipeline,
+    Text,
+    dialect_router,
+    error_responses,
+)
 from mnemorank.server.api.vllm import VllmRerankRequest
 from mnemorank.server.auth import Reader
 from mnemorank.server.engine import Completed
 from mnemorank.server.errors import Problem
 from mnemorank.server.requests import ActiveRequest
-from mnemorank.server.scoring import DocumentScores, score_documents
+from mnemorank.server.scoring import DocumentScores, rank_documents
 
 
 class TeiRequest(DialectModel):
@@ -34,7 +42,7 @@ class TeiRequest(DialectModel):
     )
 
     query: Text
-    texts: Texts
+    texts: Documents
     truncate: Flag | None = Field(False, description="Ignored: long texts are read in windows")
     truncation_direction: Literal["left", "right", "Left", "Right"] | None = "right"
     raw_scores: Flag = False
@@ -75,21 +83,23 @@ ERRORS = {"/rerank": write_error}
 
 
 @router.post("/rerank", responses=error_responses({"error": "`texts` cannot be empty", "error_type": "Empty"}, 424))
-async def rerank(request: Request, body: Annotated[Either, Body()], caller: Reader) -> Response:
+async def rerank(
+    request: Request, body: Annotated[Either, Body()], caller: Reader, pipeline: Pipeline = None
+) -> Response:
     """Rerank texts, compatible with text-embeddings-inference, and with vLLM if the body has `documents`."""
     if isinstance(body, VllmRerankRequest):
-        return await _rerank_as_vllm(request, body)
+        return await vllm.rerank(request, body, pipeline)
     started = time.monotonic()
 
     def respond(completed: Completed[DocumentScores]) -> JSONResponse:
         values = completed.value.logits if body.raw_scores else completed.value.relevance
         results: list[dict[str, Any]] = [{"index": i, "score": values[i]} for i in completed.value.order()]
         if body.return_text:
-            results = [{**result, "text": body.texts[result["index"]]} for result in results]
-        characters = len(body.query) * len(body.texts) + sum(map(len, body.texts))
+            results = [{**result, "text": completed.value.texts[result["index"]]} for result in results]
+        characters = len(body.query) * len(body.texts) + sum(map(len, completed.value.texts))
         return JSONResponse(results, headers=_headers(completed.usage, time.monotonic() - started, characters))
 
-    return await score_documents(request, body.query, body.texts, respond, field="texts")
+    return await rank_documents(request, body.query, body.texts, respond, pipeline=pipeline, field="texts")
 
 
 def _headers(usage: ActiveRequest, total_seconds: float, characters: int) -> dict[str, str]:
@@ -108,29 +118,3 @@ def _headers(usage: ActiveRequest, total_seconds: float, characters: int) -> dic
         "x-compute-tokens": str(usage.tokens),
         **{name: str(round(seconds * 1000)) for name, seconds in times.items()},
     }
-
-
-async def _rerank_as_vllm(request: Request, body: VllmRerankRequest) -> Response:
-    documents = body.documents
-
-    def respond(completed: Completed[DocumentScores]) -> JSONResponse:
-        scores, tokens = completed.value, completed.usage.tokens
-        values = scores.logits if body.raw_scores or vllm.wants_logits(body) else scores.relevance
-        results: list[dict[str, Any]] = [
-            {"index": i, "document": {"text": documents[i]}, "relevance_score": values[i]}
-            for i in scores.order(body.top_n or None)
-        ]
-        if body.return_documents is False:
-            results = [{"index": r["index"], "relevance_score": r["relevance_score"]} for r in results]
-        return JSONResponse(
-            {
-                "id": f"rerank-{uuid4().hex}",
-                "model": completed.served.model.manifest.name,
-                "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
-                "results": results,
-            }
-        )
-
-    return await score_documents(
-        request, body.query, documents, respond, instruction=body.instruction, max_tokens=vllm.max_tokens(body)
-    )

@@ -1,4 +1,4 @@
-"""vLLM's score API, and the schema of its rerank API, which `tei.py` serves."""
+"""vLLM's score API, its rerank API, which `tei.py` routes here, and infinity's rerank API."""
 
 from __future__ import annotations
 
@@ -18,15 +18,18 @@ from mnemorank.server.api.schemas import (
     DialectModel,
     Documents,
     Flag,
-    OneOrMoreDocuments,
+    OneOrMoreTexts,
+    Pipeline,
+    RankFields,
     Text,
     dialect_router,
     error_responses,
 )
 from mnemorank.server.auth import Reader
+from mnemorank.server.documents import PipelineChoice
 from mnemorank.server.engine import Completed
 from mnemorank.server.errors import Problem
-from mnemorank.server.scoring import DocumentScores, score_pairs
+from mnemorank.server.scoring import DocumentScores, rank_documents, score_pairs
 
 Truncation = Annotated[StrictInt, Field(ge=-1, le=MAX_INTEGER)]
 _FIELD_PAIRS = (("text_1", "text_2"), ("queries", "documents"), ("data_1", "data_2"))
@@ -46,12 +49,12 @@ class ScoreRequest(DialectModel):
     )
 
     model: Text | None = Field(None, description="Ignored: the served model answers")
-    text_1: OneOrMoreDocuments | None = None
-    text_2: OneOrMoreDocuments | None = None
-    queries: OneOrMoreDocuments | None = None
-    documents: OneOrMoreDocuments | None = None
-    data_1: OneOrMoreDocuments | None = None
-    data_2: OneOrMoreDocuments | None = None
+    text_1: OneOrMoreTexts | None = None
+    text_2: OneOrMoreTexts | None = None
+    queries: OneOrMoreTexts | None = None
+    documents: OneOrMoreTexts | None = None
+    data_1: OneOrMoreTexts | None = None
+    data_2: OneOrMoreTexts | None = None
     instruction: Text | None = None
     max_tokens_per_doc: Truncation | None = Field(None, description="0 and -1 for no limit")
     truncate_prompt_tokens: Truncation | None = Field(None, description="Ignored: long texts are read in windows")
@@ -103,7 +106,7 @@ _TYPES = {
 ERROR_EXAMPLE = {"error": {"message": "query: is empty", "type": "BadRequestError", "param": "query", "code": 400}}
 
 router = dialect_router("vLLM")
-ERRORS = {"/score": write_error, "/v1/score": write_error}
+ERRORS = dict.fromkeys(("/score", "/v1/score", "/infinity/rerank"), write_error)
 
 
 @router.post("/v1/score", response_model=ScoreResponse, responses=error_responses(ERROR_EXAMPLE))
@@ -178,9 +181,62 @@ class VllmRerankRequest(DialectModel):
     query: Text
     documents: Documents
     top_n: CountOrAll | None = 0
+    rank_fields: RankFields | None = Field(None, description="Fields of object documents that make up the text")
     instruction: Text | None = None
     max_tokens_per_doc: Truncation | None = Field(None, description="0 and -1 for no limit")
     return_documents: Flag | None = True
     raw_scores: Flag | None = False
     use_activation: Flag | None = Field(None, description="false for logits")
     activation: Flag | None = Field(None, description="An older name of use_activation")
+
+
+@router.post("/infinity/rerank", tags=["infinity"], responses=error_responses(ERROR_EXAMPLE))
+async def rerank_as_infinity(
+    request: Request, body: VllmRerankRequest, caller: Reader, pipeline: Pipeline = None
+) -> Response:
+    """Rerank documents, compatible with infinity: like vLLM, but with documents as strings."""
+    return await rerank(request, body, pipeline, is_infinity=True)
+
+
+async def rerank(
+    request: Request,
+    body: VllmRerankRequest,
+    pipeline: PipelineChoice | None,
+    *,
+    is_infinity: bool = False,
+) -> Response:
+    """Rerank documents and respond as vLLM or infinity do."""
+
+    def respond(completed: Completed[DocumentScores]) -> JSONResponse:
+        scores, tokens = completed.value, completed.usage.tokens
+        values = scores.logits if body.raw_scores or wants_logits(body) else scores.relevance
+        results: list[dict[str, Any]] = [
+            {"index": i, "relevance_score": values[i]} for i in scores.order(body.top_n or None)
+        ]
+        if body.return_documents is not False:
+            texts = [scores.texts[result["index"]] for result in results]
+            documents = texts if is_infinity else [{"text": text} for text in texts]
+            results = [
+                {"index": result["index"], "document": document, "relevance_score": result["relevance_score"]}
+                for result, document in zip(results, documents, strict=True)
+            ]
+        return JSONResponse(
+            {
+                "id": f"rerank-{uuid4().hex}",
+                "model": completed.served.model.manifest.name,
+                "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
+                "results": results,
+            }
+        )
+
+    return await rank_documents(
+        request,
+        body.query,
+        body.documents,
+        respond,
+        pipeline=pipeline,
+        top_n=body.top_n or None,
+        rank_fields=body.rank_fields or (),
+        instruction=body.instruction,
+        max_tokens=max_tokens(body),
+    )
