@@ -13,6 +13,7 @@ from pydantic import ConfigDict, Discriminator, Field, Tag
 from mnemorank.server.api import vllm
 from mnemorank.server.api.schemas import (
     AnyOf,
+    CountOrAll,
     DialectModel,
     Documents,
     Flag,
@@ -47,6 +48,7 @@ class TeiRequest(DialectModel):
     truncation_direction: Literal["left", "right", "Left", "Right"] | None = "right"
     raw_scores: Flag = False
     return_text: Flag = False
+    top_n: CountOrAll | None = Field(None, description="Not in TEI, but LiteLLM sends it")
 
 
 def _dialect(body: Any) -> str:
@@ -93,13 +95,17 @@ async def rerank(
 
     def respond(completed: Completed[DocumentScores]) -> JSONResponse:
         values = completed.value.logits if body.raw_scores else completed.value.relevance
-        results: list[dict[str, Any]] = [{"index": i, "score": values[i]} for i in completed.value.order()]
+        results: list[dict[str, Any]] = [
+            {"index": i, "score": values[i]} for i in completed.value.order(body.top_n or None)
+        ]
         if body.return_text:
             results = [{**result, "text": completed.value.texts[result["index"]]} for result in results]
         characters = len(body.query) * len(body.texts) + sum(map(len, completed.value.texts))
         return JSONResponse(results, headers=_headers(completed.usage, time.monotonic() - started, characters))
 
-    return await rank_documents(request, body.query, body.texts, respond, pipeline=pipeline, field="texts")
+    return await rank_documents(
+        request, body.query, body.texts, respond, pipeline=pipeline, top_n=body.top_n or None, field="texts"
+    )
 
 
 def _headers(usage: ActiveRequest, total_seconds: float, characters: int) -> dict[str, str]:
