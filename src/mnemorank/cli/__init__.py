@@ -25,6 +25,7 @@ COMMANDS = (
     "bench",
     "audit",
     "serve",
+    "mcp",
     "train",
     "export",
     "learn",

@@ -83,7 +83,7 @@ class Adapter:
         if self.key is not None:
             pool = [_with_key(memory, self.key) for memory in pool]
         if self.facts:
-            pool = [_dated_fact(memory) for memory in pool]
+            pool = [dated_fact(memory) for memory in pool]
         ranking = self.reranker.rerank(query, pool, top_k=top_k, **arguments)
         for warning in (*warnings, *ranking.warnings):
             logger.warning("%s", warning)
@@ -114,7 +114,8 @@ def _with_key(memory: Memory, name: str) -> Memory:
     return memory if value is None else replace(memory, metadata={**memory.metadata, "key": value})
 
 
-def _dated_fact(memory: Memory) -> Memory:
+def dated_fact(memory: Memory) -> Memory:
+    """Return a memory that is true since it was stored, if it is a short fact without dates of its own."""
     is_undated = memory.occurred_start is None and memory.occurred_end is None
     if is_undated and memory.is_state and len(memory.text) <= _MAX_FACT_CHARACTERS:
         return replace(memory, occurred_start=memory.mentioned_at)

@@ -1,0 +1,1 @@
+"""The MCP server: an agent's memories as tools."""
