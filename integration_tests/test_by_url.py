@@ -3,11 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
-import subprocess
-import sys
-import time
-from pathlib import Path
 
 import cohere
 import litellm
@@ -18,24 +13,6 @@ from shared import CAT, CURRENT, OLD, QUERY, TEXTS, dates
 
 MEMORIES = [{"text": text, **dates(text)} for text in TEXTS]
 QUESTION = "What is Ruby's cat called?"
-
-
-@pytest.fixture(scope="module")
-def url(tmp_path_factory):
-    log = Path(tmp_path_factory.mktemp("server") / "log")
-    with log.open("w") as stream:
-        command = [sys.executable, "-m", "mnemorank", "serve", "--port", "0"]
-        server = subprocess.Popen(command, stderr=stream, stdout=subprocess.DEVNULL)
-    try:
-        end = time.monotonic() + 60
-        while (found := re.search(r"http://127\.0\.0\.1:[1-9]\d*", log.read_text())) is None:
-            assert time.monotonic() < end, log.read_text()
-            assert server.poll() is None, log.read_text()
-            time.sleep(0.1)
-        yield found[0]
-    finally:
-        server.terminate()
-        server.wait(30)
 
 
 # The model, and the path after the address. LiteLLM adds the rest.

@@ -6,11 +6,12 @@ import asyncio
 import threading
 from datetime import UTC, datetime
 
-from hindsight_api.engine.cross_encoder import CrossEncoderModel
+import pytest
+from hindsight_api.engine.cross_encoder import CohereCrossEncoder, CrossEncoderModel, RemoteTEICrossEncoder
 from hindsight_api.engine.search.reranking import CrossEncoderReranker
 from hindsight_api.engine.search.types import MergedCandidate, RetrievalResult
 
-from mnemorank import Reranker
+from mnemorank import Memory, Model, Reranker
 from mnemorank.integrations.hindsight import MnemorankCrossEncoder
 from shared import CURRENT, OLD, QUERY, STARTED, TEXTS
 
@@ -52,15 +53,36 @@ def test_scores_are_probabilities_in_the_order_of_the_pairs():
 
 
 def test_the_date_is_part_of_the_text_and_no_end_is_invented():
-    scored = []
+    class Recorder:
+        def __init__(self):
+            self.model = Model.load()
+            self.manifest = self.model.manifest
+            self.scored = []
 
-    class Recorder(Reranker):
         def score(self, query, memories, **arguments):
-            scored.extend(memories)
             assert threading.current_thread() is not threading.main_thread()
-            return super().score(query, memories, **arguments)
+            self.scored.extend(memories)
+            return self.model.score(query, memories, **arguments)
 
-    reranker = CrossEncoderReranker(cross_encoder=MnemorankCrossEncoder(Recorder()))
+    model = Recorder()
+    reranker = CrossEncoderReranker(cross_encoder=MnemorankCrossEncoder(Reranker(model)))
     asyncio.run(reranker.rerank(QUERY, _candidates()[:1]))
 
-    assert scored == [f"[Date: September 01, 2019 (2019-09-01)] {OLD}"]
+    assert model.scored == [Memory(f"[Date: September 01, 2019 (2019-09-01)] {OLD}")]
+
+
+@pytest.mark.parametrize(
+    "connect",
+    [
+        lambda url: RemoteTEICrossEncoder(url),
+        lambda url: CohereCrossEncoder("unused", base_url=f"{url}/v2/rerank"),
+    ],
+    ids=["tei", "cohere"],
+)
+def test_by_url(url, connect):
+    async def recall():
+        encoder = connect(url)
+        await encoder.initialize()
+        return await CrossEncoderReranker(cross_encoder=encoder).rerank(QUERY, _candidates())
+
+    assert asyncio.run(recall()).results[0].candidate.retrieval.text == CURRENT

@@ -5,6 +5,7 @@ Set MNEMORANK_UPDATE_DOCS=1 to write the new outputs into the pages instead of f
 
 from __future__ import annotations
 
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -15,15 +16,26 @@ from tests.docs.runner import PageRunner
 ROOT = Path(__file__).parents[2]
 CARD = ROOT / "src/mnemorank/assets/models/mini/README.md"
 PAGES = [ROOT / "README.md", CARD, *sorted((ROOT / "docs").rglob("*.md"))]
-RUNNABLE = [page for page in PAGES if any(block.language in ("python", "console") for block in read_blocks(page))]
-# Pages whose examples train a model.
-SLOW = {"docs/guides/training.md"}
-# Blocks that need something a test cannot have: a GPU, the Hugging Face Hub, another service.
-MOST_NOT_RUN = 20
 
 
 def _name(page: Path) -> str:
     return str(page.relative_to(ROOT))
+
+
+ENVIRONMENTS = tomllib.loads((ROOT / "integration_tests/environments.toml").read_text(encoding="utf-8"))
+# Pages whose examples need another framework; `make test-integrations` runs them.
+ELSEWHERE = {
+    f"docs/integrations/{page}.md" for name, each in ENVIRONMENTS.items() for page in each.get("pages", [name])
+}
+RUNNABLE = [
+    page
+    for page in PAGES
+    if any(block.language in ("python", "console") for block in read_blocks(page)) and _name(page) not in ELSEWHERE
+]
+# Pages whose examples train a model.
+SLOW = {"docs/guides/training.md"}
+# Blocks that need something a test cannot have: a GPU, the Hugging Face Hub, another service.
+MOST_NOT_RUN = 20
 
 
 def _marked(page: Path) -> object:
@@ -45,3 +57,16 @@ def test_examples_name_their_language():
     unnamed = [f"{_name(page)}:{block.line}" for page in PAGES for block in read_blocks(page) if not block.language]
 
     assert not unnamed
+
+
+def test_pages_that_run_elsewhere_exist():
+    assert not [page for page in ELSEWHERE if not (ROOT / page).exists()]
+
+
+def test_every_integration_has_its_versions_on_the_overview():
+    overview = (ROOT / "docs/integrations/index.md").read_text(encoding="utf-8")
+    # What only serves the test of another package is not listed.
+    helpers = {"kuzu", "httpx"}
+    for environment in ENVIRONMENTS.values():
+        for package, version in (requirement.split("==") for requirement in environment["packages"]):
+            assert package in helpers or f"`{package}` {version}" in overview, package

@@ -1,0 +1,30 @@
+"""A real server, for the clients of other servers."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory):
+    """The address of `mnemorank serve`; needs the extra `serve`."""
+    log = Path(tmp_path_factory.mktemp("server") / "log")
+    with log.open("w") as stream:
+        command = [sys.executable, "-m", "mnemorank", "serve", "--port", "0"]
+        server = subprocess.Popen(command, stderr=stream, stdout=subprocess.DEVNULL)
+    try:
+        end = time.monotonic() + 60
+        while (found := re.search(r"http://127\.0\.0\.1:[1-9]\d*", log.read_text())) is None:
+            assert time.monotonic() < end, log.read_text()
+            assert server.poll() is None, log.read_text()
+            time.sleep(0.1)
+        yield found[0]
+    finally:
+        server.terminate()
+        server.wait(30)
