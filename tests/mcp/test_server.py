@@ -17,7 +17,7 @@ import pytest
 from mcp.client import Client
 
 from mcp import StdioServerParameters, stdio_client
-from mnemorank import Reranker
+from mnemorank import MemoryIndex, Reranker
 from mnemorank.cli import main
 from mnemorank.learning.settings import PrivacySettings
 from mnemorank.learning.store.events import EventStore
@@ -213,6 +213,30 @@ def test_a_broken_file_is_reported_to_the_agent(server, tmp_path):
     assert "memories.jsonl:1" in run(server, conversation)
 
 
+def test_an_index_instead_of_a_file(tmp_path, store, split_onnx):
+    async def conversation(call):
+        ids = (await call("add_memories", memories=["ruby works at aurora labs", "the cat", OLD]))["ids"]
+        found = await call("search_memories", query="where does ruby work", top_k=2)
+        forgotten = await call("forget", ids=[ids[1], "nothing"])
+        return ids, found, forgotten
+
+    with MemoryIndex.open(tmp_path / "memories.db", split_onnx, threads=1) as index:
+        ids, found, forgotten = run(create_server(index, Reranker(index.model), store), conversation)
+        assert len(index) == 2
+        assert index.get(ids[2]).metadata["key"] == "ruby/job"
+    assert {memory["id"] for memory in found["memories"]} <= set(ids)
+    assert forgotten == {"forgotten": [ids[1]], "unknown": ["nothing"]}
+
+
+def test_an_index_over_stdio(tmp_path, split_onnx):
+    command = _command("--index", tmp_path / "memories.db", "--model", split_onnx)
+    parameters = StdioServerParameters(command=command[0], args=command[1:], env=dict(os.environ))
+
+    assert run(stdio_client(parameters), _remember_and_search)["memories"]
+    with MemoryIndex.open(tmp_path / "memories.db", split_onnx) as index:
+        assert len(index) == 3
+
+
 def _command(*arguments):
     return [sys.executable, "-m", "mnemorank", "mcp", *map(str, arguments)]
 
@@ -259,7 +283,7 @@ def unused_port():
         return listener.getsockname()[1]
 
 
-@pytest.mark.parametrize("arguments", [["--http", "--host", "0.0.0.0"], ["--index", "memories.csv"]])
+@pytest.mark.parametrize("arguments", [["--http", "--host", "0.0.0.0"], ["--index", "memories.db"]])
 def test_bad_usage_is_one_line(tmp_path, monkeypatch, capsys, arguments):
     monkeypatch.chdir(tmp_path)
     assert main(["mcp", *arguments]) == 2

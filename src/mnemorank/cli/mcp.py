@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import ipaddress
+from contextlib import ExitStack
 from pathlib import Path
 
 from mnemorank.cli.arguments import add_model
@@ -19,7 +20,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--index",
         default=DEFAULT_INDEX,
         metavar="PATH",
-        help=f"JSON Lines file of the memories; created with the first one (default: {DEFAULT_INDEX})",
+        help="JSON Lines file of the memories, or a MemoryIndex if it has another suffix; created if it does not exist "
+        f"(default: {DEFAULT_INDEX})",
     )
     add_model(parser)
     parser.add_argument(
@@ -37,30 +39,32 @@ def run(arguments: argparse.Namespace) -> None:
     try:
         from mnemorank.learning.settings import PrivacySettings
         from mnemorank.learning.store.events import EventStore
-        from mnemorank.mcp.memories import MemoryFile
+        from mnemorank.mcp.memories import Memories, MemoryFile, is_memory_file
         from mnemorank.mcp.server import create_server
     except ImportError as error:
         raise MissingExtraError(f"mcp needs `pip install 'mnemorank[mcp]'` ({error})") from error
-    from mnemorank import Reranker
+    from mnemorank import MemoryIndex, Reranker
 
     if arguments.http and not (arguments.no_auth or _is_loopback(arguments.host)):
         message = "is not loopback, and everyone could read the memories; put a proxy that authenticates in front"
         raise InputError(f"{arguments.host} {message}, and pass --no-auth", field="--host")
-    with Reranker(arguments.model) as reranker:
-        memories = MemoryFile(arguments.index, reranker)
-        store_url = arguments.store or _next_to(memories.path)
-        # The texts are in the file of the memories already; with them, `mnemorank learn` can use the feedback.
-        with EventStore(store_url, PrivacySettings(texts=True)) as store:
-            server = create_server(memories, reranker, store)
-            if arguments.http:
-                server.run("streamable-http", host=arguments.host, port=arguments.port)
-            else:
-                server.run("stdio")
-
-
-def _next_to(path: Path) -> str:
+    path = Path(arguments.index).expanduser()
     path.parent.mkdir(parents=True, exist_ok=True)
-    return f"sqlite:///{path.with_name('feedback.db')}"
+    with ExitStack() as stack:
+        if is_memory_file(path):
+            reranker = stack.enter_context(Reranker(arguments.model))
+            memories: Memories = MemoryFile(path, reranker)
+        else:
+            memories = stack.enter_context(MemoryIndex.open(path, arguments.model))
+            reranker = Reranker(memories.model)
+        store_url = arguments.store or f"sqlite:///{path.with_name('feedback.db')}"
+        # The memories' texts are next to it already; with them, `mnemorank learn` can use the feedback.
+        store = stack.enter_context(EventStore(store_url, PrivacySettings(texts=True)))
+        server = create_server(memories, reranker, store)
+        if arguments.http:
+            server.run("streamable-http", host=arguments.host, port=arguments.port)
+        else:
+            server.run("stdio")
 
 
 def _is_loopback(host: str) -> bool:

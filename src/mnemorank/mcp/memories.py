@@ -10,7 +10,7 @@ import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 from uuid import uuid4
 
 from filelock import FileLock
@@ -20,6 +20,7 @@ from mnemorank._internal.jsonio import parse_json
 from mnemorank.errors import InputError
 from mnemorank.integrations.adapter import dated_fact
 from mnemorank.memory.memory import Memory
+from mnemorank.memory.moment import When
 from mnemorank.options import Options
 from mnemorank.reranker import Reranker
 from mnemorank.results import Ranking
@@ -28,21 +29,22 @@ logger = logging.getLogger(__name__)
 
 
 class Memories(Protocol):
-    """What the tools need of an agent's memories."""
+    """What the tools need of an agent's memories. `MemoryFile` and `MemoryIndex` have it."""
 
-    def search(self, query: str, *, top_k: int, **arguments: Any) -> Ranking:
-        """Return the best memories, with ids.
+    def search(self, query: str, top_k: int | None = 10, *, as_of: When | None = None) -> Ranking:
+        """Return the best memories, with ids."""
+        ...
 
-        :param arguments: of `Reranker.rerank`, such as `now` and `as_of`.
-        """
+    def get(self, id: str) -> Memory | None:
+        """Return a memory, None if there is none with this id."""
         ...
 
     def add(self, memories: Sequence[Memory]) -> list[str]:
         """Store memories and return their ids; they are on disk when this returns."""
         ...
 
-    def delete(self, ids: Iterable[str]) -> list[str]:
-        """Delete memories and return the ids of those that existed."""
+    def delete(self, ids: Iterable[str]) -> int:
+        """Delete memories and return how many there were."""
         ...
 
 
@@ -50,6 +52,11 @@ class Memories(Protocol):
 class _Entry:
     line: str
     memory: Memory
+
+
+def is_memory_file(path: str | Path) -> bool:
+    """Return whether a path names a JSON Lines file, and not an index."""
+    return Path(path).suffix in (".jsonl", ".ndjson")
 
 
 class MemoryFile:
@@ -63,8 +70,6 @@ class MemoryFile:
 
     def __init__(self, path: str | Path, reranker: Reranker, *, max_scored: int = 200) -> None:
         self.path = Path(path).expanduser()
-        if self.path.suffix not in (".jsonl", ".ndjson"):
-            raise InputError("expected the name of a JSON Lines file, with the suffix .jsonl", location=str(path))
         self._reranker = reranker
         self._options = Options(max_scored=max_scored)
         self._lock = threading.Lock()
@@ -74,9 +79,12 @@ class MemoryFile:
     def __len__(self) -> int:
         return len(self._read())
 
-    def search(self, query: str, *, top_k: int, **arguments: Any) -> Ranking:
+    def search(self, query: str, top_k: int | None = 10, *, as_of: When | None = None) -> Ranking:
         pool = [dated_fact(entry.memory) for entry in self._read()]
-        return self._reranker.rerank(query, pool, top_k=top_k, options=self._options, **arguments)
+        return self._reranker.rerank(query, pool, top_k=top_k, as_of=as_of, options=self._options)
+
+    def get(self, id: str) -> Memory | None:
+        return next((entry.memory for entry in self._read() if entry.memory.id == id), None)
 
     def add(self, memories: Sequence[Memory]) -> list[str]:
         with self._writing():
@@ -91,14 +99,14 @@ class MemoryFile:
                 ids.append(str(stored.id))
             return ids
 
-    def delete(self, ids: Iterable[str]) -> list[str]:
+    def delete(self, ids: Iterable[str]) -> int:
         unwanted = set(ids)
         with self._writing():
             entries = self._read()
             kept = [entry.line for entry in entries if entry.memory.id not in unwanted]
             if len(kept) < len(entries):
                 write_atomic(self.path, "".join(f"{line}\n" for line in kept))
-            return [str(entry.memory.id) for entry in entries if entry.memory.id in unwanted]
+            return len(entries) - len(kept)
 
     def _writing(self) -> FileLock:
         self.path.parent.mkdir(parents=True, exist_ok=True)

@@ -174,7 +174,8 @@ def create_server(collection: Memories, reranker: Reranker, store: EventStore) -
     @_readable
     def forget(ids: Annotated[list[str], Field(min_length=1, max_length=100)]) -> Forgotten:
         """Delete memories, also from the log of searches. To correct a fact, add the new one instead."""
-        forgotten = collection.delete(ids)
+        forgotten = [name for name in dict.fromkeys(ids) if collection.get(name) is not None]
+        collection.delete(forgotten)
         for memory_id in forgotten:
             delete_memory(store, memory_id, DEFAULT_TENANT)
         return Forgotten(forgotten=forgotten, unknown=[name for name in ids if name not in forgotten])
