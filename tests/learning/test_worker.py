@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -83,8 +84,10 @@ def test_after_a_kill_or_on_a_full_disk_the_model_is_valid_and_the_run_resumes(r
     assert full_disk["error"]
     assert full_disk["leftovers"] == []
     steps = [outcome["step"] for outcome in outcomes[:-1]]
-    for step in ("run: train", "train: step 2", "run: export", "add: rename", "evaluate: record", "promote: swap"):
+    for step in ("run: train", "train: step 2", "run: export", "add: rename", "evaluate: record", "promote: swap",
+                 "finish: clean", "finish: record"):  # fmt: skip
         assert step in steps, steps
+    assert steps.count("run: train") == 1
     assert all(outcome["is_usable"] for outcome in outcomes)
     swapped = steps.index("promote: record")  # the first step after the swap
     assert [o["current"] for o in outcomes] == ["0001"] * swapped + ["0002"] * (len(outcomes) - swapped)
@@ -97,6 +100,64 @@ def test_after_a_kill_or_on_a_full_disk_the_model_is_valid_and_the_run_resumes(r
         with pytest.raises(ConflictError) as error:
             loop.promote("0001")
         assert error.value.code == "not_evaluated"
+
+
+START_STEPS = ["mine: store", "run: create", "run: load examples", "run: write examples", "run: start"]
+
+
+@pytest.mark.parametrize("killed_at", START_STEPS)
+def test_after_a_kill_before_the_process_starts_the_next_run_goes_on(root, killed_at):
+    """In a forked process, `learn run` is killed at a step. Then it is called again, in this process."""
+    child = os.fork()
+    if child == 0:
+
+        def on_step(name: str) -> None:
+            if name == killed_at:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        with Loop(root, on_step=on_step) as loop:
+            loop.mine = lambda golden: (on_step("mine: store"), golden)  # the examples of this loop are not mined
+            loop.runs.start = lambda *_: os._exit(1)
+            loop.run(who="first")
+        os._exit(2)
+    _, status = os.waitpid(child, 0)
+    assert os.WTERMSIG(status) == signal.SIGKILL
+    with Loop(root) as loop:
+        loop.mine = lambda golden: golden
+        started = []
+        loop.runs.start = lambda run, *_: (started.append(run), subprocess.Popen(["true"]))[1]
+        assert loop.run(who="second").is_active, "the process that would finish it does nothing here"
+        (run,) = loop.runs.all()
+        assert [each.id for each in started] == [run.id]
+        assert run.who == ("second" if killed_at in START_STEPS[:2] else "first")
+        count = examples.count_examples(loop.store.database)["train"]
+        if (loop.runs.folder(run.id) / "feedback.jsonl").exists():
+            assert len((loop.runs.folder(run.id) / "feedback.jsonl").read_text().splitlines()) == count
+        else:
+            assert killed_at in START_STEPS[2:4], "the process writes them"
+            assert loop.write_examples(run).examples == count
+        assert not list(loop.runs.folder(run.id).glob("*.partial"))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_learn_run_after_a_kill_finishes_the_run(root, capsys):
+    from mnemorank.cli import main
+
+    run = create_run(root)
+    (root / "runs" / run.id / "feedback.jsonl").unlink()  # as if killed before they were written
+    with Loop(root) as loop:
+        process = loop.runs.start(loop.runs.get(run.id), root, str(root / "events.db"), 1)
+        end = time.monotonic() + 200
+        while (loop.runs.progress(run.id) or {}).get("step", 0) < 2:
+            assert time.monotonic() < end
+            assert process.poll() is None
+            time.sleep(0.02)
+        process.kill()
+        process.wait()
+    assert main(["learn", "run", "--root", str(root), "--json"]) == 0
+    finished = json.loads(capsys.readouterr().out)
+    assert (finished["id"], finished["state"], finished["promoted"], finished["attempt"]) == (run.id, "done", True, 2)
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from mnemorank.errors import InputError
-from mnemorank.server import ServerSettings, create_app
+from mnemorank.server import ServerSettings, auth, create_app
 from mnemorank.server.auth import Caller, add_key, read_keys, resolve_tenant
 from mnemorank.server.errors import Problem
 
@@ -188,3 +188,28 @@ def test_the_tenant_of_the_key_wins_even_if_it_is_empty():
     assert (caught.value.status_code, caught.value.field) == (403, "tenant")
     assert resolve_tenant(unbound, "acme") == "acme"
     assert resolve_tenant(unbound, None) is None
+
+
+def test_keys_are_read_again_when_the_file_changes(start, tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(auth, "_CHECK_SECONDS", 0.0)
+    path = tmp_path / "keys.toml"
+    first = add_key(path, "first")
+    only_first = path.read_text()
+    second = add_key(path, "second")
+    running = start(keys=path)
+
+    def statuses():
+        return [running.client.get("/info", headers=bearer(key)).status_code for key in (first, second)]
+
+    assert statuses() == [200, 200]
+    path.write_text(only_first)
+    assert statuses() == [200, 401]
+    third = add_key(path, "third")
+    assert running.client.get("/info", headers=bearer(third)).status_code == 200
+    path.write_text("[[keys]]\nname = 7\n")
+    assert statuses() == [200, 401], "a mistake in the file locks nobody out"
+    assert "keys.0.name" in caplog.text
+    path.unlink()
+    assert statuses() == [200, 401]
+    path.write_text(only_first.replace("first", "renamed"))
+    assert statuses() == [200, 401]

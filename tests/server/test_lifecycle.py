@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import signal
+import socket
 import sqlite3
 import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import httpx
 import pytest
@@ -216,3 +219,49 @@ def test_help_shows_an_example(capsys):
     shown = capsys.readouterr().out
     assert "mnemorank serve --port 8000 --model mini" in shown
     assert "--no-batching" in shown
+
+
+def cpu_seconds(pid):
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="changes the limits of a running process")
+def test_running_out_of_file_descriptors_neither_spins_nor_floods_the_log(launch, tiny_onnx):
+    import resource
+
+    process = launch("--model", str(tiny_onnx))
+    pid = process.popen.pid
+    open_files = len(list(Path(f"/proc/{pid}/fd").iterdir()))
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (open_files + 10, open_files + 10))
+    lines, seconds = len(process.lines), cpu_seconds(pid)
+    address = ("127.0.0.1", httpx.URL(process.url).port)
+    with contextlib.ExitStack() as stack:
+        connections = [stack.enter_context(socket.create_connection(address)) for _ in range(60)]
+        time.sleep(3)
+        closed = 0
+        for connection in connections:
+            connection.setblocking(False)
+            with contextlib.suppress(BlockingIOError):
+                closed += connection.recv(1) == b""
+        assert 45 <= closed < 60
+        assert process.client.get("/health").status_code == 200, "connections from before go on"
+    assert cpu_seconds(pid) - seconds < 1.5
+    messages = [json.loads(line)["message"] for line in process.lines[lines:]]
+    assert sum("file descriptors" in message for message in messages) == 1
+    assert len(messages) < 10
+    with httpx.Client(base_url=process.url) as other:
+        assert other.get("/health").status_code == 200
+
+
+def test_the_limit_of_open_files_is_raised_for_the_connections():
+    code = """
+import resource
+from mnemorank.server.runner import raise_file_limit
+hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))
+raise_file_limit(100)
+print(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+"""
+    assert command(code=code).stdout.strip() == "612"

@@ -15,8 +15,9 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
-from mnemorank import Memory
+from mnemorank import Memory, Reranker
 from mnemorank.artifact.manifest import Manifest, write_manifest
+from mnemorank.server import model_slot
 from mnemorank.server.api.admin import current_version
 
 
@@ -174,3 +175,38 @@ def test_models_are_listed(choice):
     assert {"two", "five", "damaged", "empty"} <= set(listed["available"])
     assert "file" not in listed["available"]
     assert json.dumps(listed).count(str(choice.app.state.settings.models_dir)) == 0
+
+
+def test_a_model_that_hangs_while_it_is_checked_does_not_block_other_swaps(start, models_dir, monkeypatch):
+    running = start(models_dir=models_dir, model=str(models_dir / "two"), swap_timeout=0.3)
+    slot, released, closed = running.app.state.slot, threading.Event(), []
+    check = model_slot.probe
+
+    def hang(model):
+        if model.manifest.name == "five" and not released.is_set():
+            released.wait(20)
+        check(model)
+
+    monkeypatch.setattr(model_slot, "probe", hang)
+    close = Reranker.close
+    monkeypatch.setattr(Reranker, "close", lambda self: (closed.append(self.model.manifest.name), close(self)))
+    try:
+        hanging = running.client.post("/v1/models/swap", json={"model": "five"})
+        assert (hanging.status_code, hanging.json()["error"]["code"]) == (409, "model_refused")
+        assert "swap_timeout = 0.3" in hanging.text
+        slot._swap_timeout = 20  # a busy machine may need longer for a model that does not hang
+        assert running.client.post("/v1/models/swap", json={"model": "two"}).status_code == 200
+        slot._swap_timeout = 0.3
+        assert running.client.post("/v1/models/swap", json={"model": "five"}).status_code == 409
+        slot._swap_timeout = 20
+        refused = running.client.post("/v1/models/swap", json={"model": "two"})
+        assert (refused.status_code, "still being loaded" in refused.text) == (409, True)
+    finally:
+        released.set()
+    end = time.monotonic() + 20
+    while closed.count("five") < 2:
+        assert time.monotonic() < end, "models that came too late are closed"
+        time.sleep(0.02)
+    while any(loading.is_alive() for loading in slot._abandoned):
+        time.sleep(0.02)
+    assert running.client.post("/v1/models/swap", json={"model": "five"}).status_code == 200

@@ -9,6 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from mnemorank._internal.atomic import atomic_path
 from mnemorank.artifact.resolve import resolve
 from mnemorank.data.examples import Example
 from mnemorank.errors import ConflictError, InputError
@@ -107,6 +108,7 @@ class Loop:
         for _ in range(_MINING_ATTEMPTS):
             last_deletion = examples.last_deletion_id(self.store.database)
             result = mine(self.store.events(), self.propensities(), settings, lookup)
+            self._on_step("mine: store")
             if examples.replace_examples(self.store.database, result.examples, "feedback", last_deletion):
                 break
         else:
@@ -143,6 +145,7 @@ class Loop:
             raise ConflictError(
                 f"{count} training examples; needs {required}", field="examples", code="too_few_examples"
             )
+        self._on_step("run: create")
         run = self.runs.create(
             who=who,
             promote=promote,
@@ -150,23 +153,34 @@ class Loop:
             examples=count,
             settings=self.settings.to_table(),
         )
-        loaded = examples.load_for_training(self.store.database, f"run:{run.id}", TRAIN)
-        examples.write_with_provenance(loaded, self.runs.folder(run.id) / FEEDBACK)
-        run = self.runs.update(run.id, examples=len(loaded))
+        run = self.write_examples(run)
+        self._on_step("run: start")
         return run, self._start_process(run)
+
+    def write_examples(self, run: TrainingRun) -> TrainingRun:
+        """Write the training examples of a run to its folder; return the run with their number."""
+        self._on_step("run: load examples")
+        loaded = examples.load_for_training(self.store.database, f"run:{run.id}", TRAIN)
+        self._on_step("run: write examples")
+        with atomic_path(self.runs.folder(run.id) / FEEDBACK) as path:
+            examples.write_with_provenance(loaded, path)
+        return self.runs.update(run.id, examples=len(loaded))
 
     def recover(self) -> TrainingRun | None:
         """Resume a run whose process was killed; one that was killed too often fails. Return the active run."""
+        return self._recover()[0]
+
+    def _recover(self) -> tuple[TrainingRun | None, subprocess.Popen[bytes] | None]:
+        """The active run, and the process that resumes it, if it had none."""
         run = self.runs.active()
         if run is None or self.runs.has_worker(run.id):
-            return run
+            return run, None
         if self.runs.is_cancel_requested(run.id):  # the process that canceled it was killed before recording that
-            return self.runs.finish(run.id, CANCELED)
+            return self.runs.finish(run.id, CANCELED), None
         if run.attempt >= self.settings.training.attempts:
-            return self.runs.finish(run.id, FAILED, error=f"its process was killed {run.attempt} times")
+            return self.runs.finish(run.id, FAILED, error=f"its process was killed {run.attempt} times"), None
         logger.info("resuming run %s", run.id)
-        self._start_process(run)
-        return run
+        return run, self._start_process(run)
 
     def evaluate(self, name: str, who: str = "") -> GateDecision:
         """Compare a version with the current one, and record the gate's decision in the history."""
@@ -291,8 +305,14 @@ class Loop:
         return self.promote(candidate.name, who=who, why=check.reason) if check.passed else None
 
     def run(self, *, who: str = "", golden: Path | None = None) -> TrainingRun:
-        """Mine, train, evaluate, and promote if the gate allows it; return the finished run."""
-        run, process = self.start_run(who=who, golden=golden)
+        """Mine, train, evaluate, and promote if the gate allows it; return the finished run.
+
+        If there is a run whose process was killed, that one is resumed instead.
+        """
+        with self.runs.lock():
+            run, process = self._recover()
+        if run is None or process is None:
+            run, process = self.start_run(who=who, golden=golden)
         process.wait()
         return self.runs.get(run.id)
 

@@ -87,16 +87,40 @@ class _Worker:
             promoted = self._promote(version, decision)
         except Exception as error:  # any error is recorded with the run
             return self._handle_error(error)
+        self._on_step("finish: clean")
+        runs.clean(self._run.id)
+        self._on_step("finish: record")
         runs.finish(self._run.id, DONE, stage="", promoted=promoted)
         self._loop.prune(self._run.who)
         return 0
 
     def _run_stages(self) -> tuple[dict[str, Any], Version]:
+        """Take all stages that no earlier process of this run has completed."""
+        version = self._registered()
+        if version is None:
+            version = self._train_and_export()
+        self._on_step("register: record examples")
+        examples.copy_training_record(self._loop.store.database, f"run:{self._run.id}", version.name)
+        self._loop.runs.update(self._run.id, version=version.name)
+        self._begin("evaluate")
+        if self._run.decision is not None:  # it may even have been promoted
+            return dict(self._run.decision), version
+        decision = self._loop.evaluate(version.name, who=self._run.who).to_dict()
+        self._loop.runs.update(self._run.id, decision=decision)
+        return decision, version
+
+    def _registered(self) -> Version | None:
+        return next((v for v in reversed(self._loop.versions.all()) if v.facts.get("run") == self._run.id), None)
+
+    def _train_and_export(self) -> Version:
+        """Train a candidate, export it, and add it to the versions."""
         parent = self._loop.versions.get(self._run.base_version)
         training = self._loop.settings.training
         self._begin("train")
         base = find_base(parent, training.base, self._folder / "base")
         feedback = self._folder / FEEDBACK
+        if not feedback.exists():  # the process that created the run was killed
+            self._run = self._loop.write_examples(self._run)
         # A server that has only the store, not the loop, deletes without knowing of this file.
         remaining = examples.undeleted_example_ids(self._loop.store.database, f"run:{self._run.id}")
         self._loop.runs.keep_examples(self._run.id, remaining)
@@ -105,26 +129,10 @@ class _Worker:
         self._begin("export")
         export_candidate(training, trained, parent, exported, self._run.id)
         self._begin("register")
-        version = self._register(exported, trained, parent)
-        self._loop.runs.update(self._run.id, version=version.name)
-        self._begin("evaluate")
-        if self._run.decision is not None:  # an earlier process evaluated it, and may even have promoted it
-            return dict(self._run.decision), version
-        decision = self._loop.evaluate(version.name, who=self._run.who).to_dict()
-        self._loop.runs.update(self._run.id, decision=decision)
-        return decision, version
-
-    def _register(self, exported: Path, trained: Path, parent: Version) -> Version:
-        """Add the candidate to the versions, unless an earlier process of this run did."""
-        versions = self._loop.versions
-        existing = next((v for v in reversed(versions.all()) if v.facts.get("run") == self._run.id), None)
         facts = {"run": self._run.id, "examples": self._run.examples}
-        version = existing or versions.add(
+        return self._loop.versions.add(
             exported, torch=trained, parent=parent.name, facts=facts, who=self._run.who, why="trained on feedback"
         )
-        self._on_step("register: record examples")
-        examples.copy_training_record(self._loop.store.database, f"run:{self._run.id}", version.name)
-        return version
 
     def _promote(self, version: Version, decision: dict[str, Any]) -> bool:
         if not (decision["promote"] and self._run.promote) or self._loop.settings.shadow:

@@ -15,7 +15,7 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 from mnemorank._version import __version__
 from mnemorank.server.api import ROUTES
 from mnemorank.server.api.admin import ModelCatalog
-from mnemorank.server.auth import read_keys
+from mnemorank.server.auth import KeyFile
 from mnemorank.server.engine import Engine
 from mnemorank.server.errors import ErrorWriter, install_error_handlers
 from mnemorank.server.event_log import EventLog, open_store_log
@@ -69,9 +69,10 @@ def create_app(
         event_log = event_log if event_log is not None else LearningLog(state.learning)
     state.settings = settings
     state.exploration = random.Random(settings.explore_seed)
-    state.keys = read_keys(settings.keys) if settings.keys else None
+    state.keys = KeyFile(settings.keys) if settings.keys else None
     state.metrics = Metrics(lambda: state.slot.current.scorer.waiting_pairs if state.slot.current else 0)
-    state.slot = ModelSlot(partial(load_served, settings=settings, metrics=state.metrics), state.metrics)
+    load = partial(load_served, settings=settings, metrics=state.metrics)
+    state.slot = ModelSlot(load, state.metrics, settings.swap_timeout)
     state.catalog = ModelCatalog(settings)
     tracing = Tracing(open_tracer_provider() if tracer_provider is None and settings.otel else tracer_provider)
     state.engine = Engine(settings, state.slot, tracing)

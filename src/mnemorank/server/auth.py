@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+import logging
 import os
 import re
 import secrets
@@ -21,7 +22,10 @@ from mnemorank._internal.config import read_toml
 from mnemorank.errors import InputError
 from mnemorank.server.errors import Problem
 
+logger = logging.getLogger(__name__)
+
 SCOPES = ("read", "feedback", "admin")
+_CHECK_SECONDS = 1.0
 _PREFIX = "mnk_"
 _MIN_SECRET_LENGTH = 32
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -65,6 +69,42 @@ class KeyRing:
         return caller
 
 
+class KeyFile:
+    """The keys of a file, read again when it changes: a key that is removed from the file is refused from then on."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._state = self._file_state()
+        self._ring = read_keys(path)
+        self._checked_at = time.monotonic()
+
+    def identify(self, key: str) -> Caller | None:
+        """Return the caller that a key belongs to."""
+        if time.monotonic() - self._checked_at >= _CHECK_SECONDS:
+            self._checked_at = time.monotonic()
+            self._read_again()
+        return self._ring.identify(key)
+
+    def _read_again(self) -> None:
+        state = self._file_state()
+        if state == self._state:
+            return
+        self._state = state
+        try:
+            self._ring = read_keys(self._path)
+        except InputError as error:
+            logger.error("the API keys stay as they were: %s", error)
+        else:
+            logger.info("read %d API keys from %s", len(self._ring.keys), self._path)
+
+    def _file_state(self) -> tuple[int, ...] | None:
+        try:
+            status = self._path.stat()
+        except OSError:
+            return None
+        return status.st_mtime_ns, status.st_size, status.st_ino
+
+
 def read_keys(path: Path) -> KeyRing:
     """Read a key file: TOML with a table `[[keys]]` for each key, of `name`, `sha256`, `scopes` and maybe `tenant`."""
     entries = read_toml(path).get("keys")
@@ -105,15 +145,15 @@ def add_key(
     return key
 
 
-def identify(headers: Mapping[str, str], ring: KeyRing | None) -> Caller:
+def identify(headers: Mapping[str, str], keys: KeyFile | None) -> Caller:
     """Return the sender of a request by `Authorization: Bearer KEY` or `x-api-key: KEY`; anonymous without keys."""
-    if ring is None:
+    if keys is None:
         return ANONYMOUS
     scheme, _, credentials = headers.get("authorization", "").partition(" ")
     key = credentials.strip() if scheme.lower() == "bearer" else headers.get("x-api-key", "")
     if not key:
         raise Problem(401, "unauthorized", "an API key is required: send Authorization: Bearer KEY")
-    caller = ring.identify(key)
+    caller = keys.identify(key)
     if caller is None:
         raise Problem(401, "unauthorized", "the API key is not valid")
     return caller

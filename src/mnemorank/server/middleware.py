@@ -14,7 +14,7 @@ from uuid import uuid4
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from mnemorank.server.auth import KeyRing, identify
+from mnemorank.server.auth import KeyFile, identify
 from mnemorank.server.errors import ErrorWriter, Problem, as_problem, error_response
 from mnemorank.server.observability import Metrics, Tracing, log_failure
 from mnemorank.server.settings import ServerSettings
@@ -126,7 +126,7 @@ class BodyLimiter:
     """
 
     def __init__(
-        self, app: ASGIApp, settings: ServerSettings, keys: KeyRing | None, writers: Mapping[str, ErrorWriter]
+        self, app: ASGIApp, settings: ServerSettings, keys: KeyFile | None, writers: Mapping[str, ErrorWriter]
     ) -> None:
         self.app, self.settings, self.keys, self.writers = app, settings, keys, writers
         self._free_bytes = _CONCURRENT_BODIES * settings.max_body_bytes

@@ -6,6 +6,8 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -28,6 +30,7 @@ from mnemorank.server.settings import ServerSettings, redact_url
 
 logger = logging.getLogger(__name__)
 
+_MAX_ABANDONED = 2
 PROBE_QUERY = "Where does Ruby work now?"
 PROBE_TEXTS = (
     "Ruby joined Aurora Labs in March 2024.",
@@ -60,11 +63,18 @@ class ServedModel:
 
 
 class ModelSlot:
-    """Holds the served model. A request acquires it and finishes on the model that it began with."""
+    """Holds the served model. A request acquires it and finishes on the model that it began with.
 
-    def __init__(self, load: Callable[[str | Path], ServedModel], metrics: Metrics) -> None:
+    :param swap_timeout: seconds that loading and checking a model may take, except for the first one.
+    """
+
+    def __init__(
+        self, load: Callable[[str | Path], ServedModel], metrics: Metrics, swap_timeout: float | None = None
+    ) -> None:
         self._load = load
         self._metrics = metrics
+        self._swap_timeout = swap_timeout
+        self._abandoned: list[_Loading] = []
         self._current: ServedModel | None = None
         self._lock = threading.Lock()
         self._swapping = threading.Lock()
@@ -93,9 +103,19 @@ class ModelSlot:
 
         Blocks for seconds: call it from a thread.
         """
+        return self._swap(name, self._swap_timeout)
+
+    def load_first(self, name: str | Path) -> ServedModel:
+        """Serve the first model. Raises the loader's own error, since there is no old model to keep."""
+        try:
+            return self._swap(name, None)
+        except SwapError as error:
+            raise error.__cause__ or error from None
+
+    def _swap(self, name: str | Path, timeout: float | None) -> ServedModel:
         with self._swapping:
             try:
-                new = self._load(name)
+                new = self._load_in_time(name, timeout)
             except Exception as error:  # the old model stays if anything is wrong with the new one
                 self._metrics.swaps.labels("refused").inc()
                 is_known = isinstance(error, MnemorankError)
@@ -107,12 +127,20 @@ class ModelSlot:
             logger.info("model served", extra={"fields": {"model": new.label, "source": redact_url(new.source)}})
             return new
 
-    def load_first(self, name: str | Path) -> ServedModel:
-        """Serve the first model. Raises the loader's own error, since there is no old model to keep."""
+    def _load_in_time(self, name: str | Path, timeout: float | None) -> ServedModel:
+        """Load a model, but do not wait forever for one that hangs: nothing can stop a model that computes."""
+        if timeout is None:
+            return self._load(name)
+        self._abandoned = [loading for loading in self._abandoned if loading.is_alive()]
+        if len(self._abandoned) >= _MAX_ABANDONED:
+            raise SwapError("models that took too long are still being loaded; try again later, or restart the server")
+        loading = _Loading(self._load, name)
+        loading.start()
         try:
-            return self.swap(name)
-        except SwapError as error:
-            raise error.__cause__ or error from None
+            return loading.result(timeout)
+        except TimeoutError:
+            self._abandoned.append(loading)
+            raise SwapError(f"loading and checking took longer than swap_timeout = {timeout:g} seconds") from None
 
     def close(self) -> None:
         """Close the model without waiting for requests."""
@@ -131,6 +159,38 @@ class ModelSlot:
         self._metrics.show_model(manifest.name, manifest.version, new.model.fingerprint)
         if old is not None and is_idle:
             _close_in_background(old)
+
+
+class _Loading(threading.Thread):
+    """Loads a model. If nobody waits for it anymore, the model is closed."""
+
+    def __init__(self, load: Callable[[str | Path], ServedModel], name: str | Path) -> None:
+        super().__init__(name="mnemorank-load-model", daemon=True)
+        self._load, self._source = load, name
+        self._future: Future[ServedModel] = Future()
+        self._is_abandoned = False
+        self._lock = threading.Lock()
+
+    def run(self) -> None:
+        try:
+            served = self._load(self._source)
+        except BaseException as error:
+            self._future.set_exception(error)
+            return
+        with self._lock:
+            self._future.set_result(served)
+            if self._is_abandoned:
+                served.reranker.close()
+
+    def result(self, timeout: float) -> ServedModel:
+        try:
+            return self._future.result(timeout)
+        except FutureTimeoutError:
+            with self._lock:
+                if self._future.done():  # just now
+                    return self._future.result()
+                self._is_abandoned = True
+            raise TimeoutError from None
 
 
 def _close_in_background(served: ServedModel) -> None:

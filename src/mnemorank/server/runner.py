@@ -17,13 +17,17 @@ on a public address should have in front of it:
 from __future__ import annotations
 
 import contextlib
+import errno
+import logging
 import math
 import os
 import signal
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from types import FrameType
+from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
@@ -31,7 +35,12 @@ from fastapi import FastAPI
 from mnemorank.errors import InputError
 from mnemorank.server.settings import ServerSettings
 
+logger = logging.getLogger(__name__)
+
 _KEEP_ALIVE_SECONDS = 30
+_LOG_SECONDS = 10.0
+# Files that are not connections: the model, databases, libraries, logs.
+_OTHER_FILES = 512
 _FORCED_EXIT_SECONDS = 10
 
 
@@ -64,6 +73,7 @@ class GracefulServer(uvicorn.Server):
 
 def run(app: FastAPI, settings: ServerSettings, sockets: list[socket.socket]) -> bool:
     """Serve until a signal arrives; return False if the server could not start."""
+    raise_file_limit(settings.max_connections)
     server = GracefulServer(uvicorn_config(app, settings))
     try:
         server.run(sockets)
@@ -89,12 +99,71 @@ def uvicorn_config(app: FastAPI, settings: ServerSettings) -> uvicorn.Config:
     )
 
 
+class Listener(socket.socket):
+    """A listening socket that closes connections at once while the process has no file descriptor for them.
+
+    Without this, asyncio would try to accept them again and again, at the cost of a core and of thousands of log lines.
+    """
+
+    _logged_at = -math.inf
+
+    def __init__(self, family: int, kind: int) -> None:
+        super().__init__(family, kind)
+        # Given up for the moment that it takes to accept a connection and close it.
+        self._spare = os.open(os.devnull, os.O_RDONLY)
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        while True:
+            try:
+                return super().accept()
+            except OSError as error:
+                if error.errno not in (errno.EMFILE, errno.ENFILE):
+                    raise
+                self._turn_away()
+
+    def close(self) -> None:
+        self._release_spare()
+        super().close()
+
+    def _turn_away(self) -> None:
+        if time.monotonic() - self._logged_at > _LOG_SECONDS:
+            self._logged_at = time.monotonic()
+            logger.error("out of file descriptors: connections are closed; raise the limit, or lower max_connections")
+        self._release_spare()
+        try:
+            connection, _ = super().accept()
+            connection.close()
+        finally:
+            with contextlib.suppress(OSError):  # another thread took it; asyncio tries again in a second
+                self._spare = os.open(os.devnull, os.O_RDONLY)
+
+    def _release_spare(self) -> None:
+        if self._spare >= 0:
+            os.close(self._spare)
+            self._spare = -1
+
+
+def raise_file_limit(max_connections: int) -> None:
+    """Raise the limit of open files so that it suffices for all connections, as far as the system allows."""
+    try:
+        import resource
+    except ImportError:  # Windows has no such limit
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = max_connections + _OTHER_FILES
+    allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < allowed:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+    if allowed < wanted:
+        logger.warning("the limit of %d open files is too low for max_connections = %d", allowed, max_connections)
+
+
 def listen(host: str, port: int) -> socket.socket:
     """Bind a socket before the server starts, so that a taken port is a plain error and the free port is known."""
     listener: socket.socket | None = None
     try:
         family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listener = socket.socket(family, kind)
+        listener = Listener(family, kind)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
     except OSError as error:

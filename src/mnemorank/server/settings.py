@@ -79,6 +79,7 @@ class ServerSettings(BaseSettings):
     max_query_chars: int = _count(20_000, "characters per query")
     request_timeout: float = _seconds(60.0, "time limit of a request, in seconds")
     read_timeout: float = _seconds(20.0, "time limit for receiving a request body, in seconds")
+    swap_timeout: float = _seconds(600.0, "time limit for loading and checking another model, in seconds")
     shutdown_timeout: float = _seconds(30.0, "time for running requests at shutdown, in seconds")
     max_feedback_users: int = _count(1, "users per API key who may give feedback on an event; 1 for the one who asked")
     keys: Path | None = _setting(None, "file of API keys; see --new-key", "FILE")
