@@ -36,22 +36,29 @@ def _hindsight(record: Record) -> str:
     return f"[Date: {Moment.parse(start).words()}] {text}" if start else text
 
 
+def _as_start(record: Record) -> Record:
+    """Read the date that Hindsight writes as the start of a fact."""
+    text = f"{record['context']}: {record['text']}" if record.get("context") else record["text"]
+    return {"text": text, "occurred_start": record.get("occurred_start")}
+
+
 FORMS: dict[str, Callable[[Record], Record | str]] = {
     "all fields": _without(),
     "without the end": _without("occurred_end"),
     "[Date: …] in the text, as Hindsight does": _hindsight,
+    "the same date as occurred_start": _as_start,
     "text alone": lambda record: record["text"],
 }
 
 
 def measure_pairs(reranker: Reranker) -> None:
     pairs = [json.loads(line) for line in DEVELOPMENT.read_text(encoding="utf-8").splitlines()]
-    print(f"{len(pairs)} dated pairs, share ordered correctly")
+    print(f"{len(pairs)} dated pairs, share that the model alone orders correctly")
     for name, form in FORMS.items():
         correct = 0
         for pair in pairs:
-            memories = [form(pair["negative"]), form(pair["positive"])]
-            correct += reranker.rerank(pair["query"], memories)[0].index == 1
+            negative, positive = reranker.score(pair["query"], [form(pair["negative"]), form(pair["positive"])])
+            correct += (positive.relevance or 0.0) > (negative.relevance or 0.0)
         print(f"  {correct / len(pairs):.3f}  {name}")
 
 
