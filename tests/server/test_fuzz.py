@@ -19,6 +19,11 @@ ROUTES = (
     "POST /score",
     "POST /v1/score",
     "POST /v1/memories/rerank",
+    "POST /v1/index/add",
+    "POST /v1/index/update",
+    "POST /v1/index/delete",
+    "POST /v1/index/search",
+    "GET /v1/index/get",
     "POST /v1/models/swap",
     "POST /v1/feedback",
     "DELETE /v1/feedback",
@@ -40,6 +45,7 @@ PLAIN = (
     "GET /info",
     "GET /metrics",
     "GET /v1/models",
+    "GET /v1/index/stats",
     "GET /v1/learning/status",
     "GET /v1/learning/history",
     "GET /v1/learning/runs",
@@ -49,15 +55,16 @@ PLAIN = (
 EXCLUDED = ("POST /v1/learning/train", "POST /v1/learning/run")
 
 
-def learning_server(start, folder):
+def learning_server(start, folder, **changes):
     """Start a server with a learning loop that stores texts."""
     (folder / "learning.toml").write_text("[privacy]\ntexts = true\n")
-    return start(learning=folder, threads=1)
+    return start(learning=folder, threads=1, **changes)
 
 
 @pytest.fixture(scope="module")
-def learner(start, tmp_path_factory):
-    running = learning_server(start, tmp_path_factory.mktemp("loop"))
+def learner(start, tmp_path_factory, split_onnx):
+    folder = tmp_path_factory.mktemp("loop")
+    running = learning_server(start, folder, model=str(split_onnx), index=folder / "index.db")
     answer = running.client.post("/v1/memories/rerank", json={"query": "ruby", "memories": ["ruby", "cat"]})
     running.event_id = answer.json()["event_id"]
     return running

@@ -33,7 +33,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             parser.add_argument(flag, metavar=str(metavar), help=description + default)
     parser.add_argument("--new-key", metavar="NAME", help="create an API key in the file of --keys, print it and exit")
     parser.add_argument(
-        "--scopes", default="read", metavar="S,S", help="scopes of the new key: read, feedback, admin (default: read)"
+        "--scopes",
+        default="read",
+        metavar="S,S",
+        help="scopes of the new key: read, write, feedback, admin (default: read)",
     )
     parser.add_argument("--key-tenant", metavar="NAME", help="bind the new key to a tenant")
     parser.add_argument(
@@ -46,6 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     try:
         from mnemorank.server import ServerSettings, create_app, observability, runner
+        from mnemorank.server.lifespan import open_index
     except MissingExtraError:
         raise
     except ImportError as error:
@@ -59,6 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
     listener = runner.listen(settings.host, settings.port)
     observability.configure_logging(settings.log_level)
     app.state.slot.load_first(app.state.catalog.default())
+    open_index(app)
     port = listener.getsockname()[1]
     observability.log_start(settings, port)
     host = f"[{settings.host}]" if ":" in settings.host else settings.host

@@ -32,6 +32,7 @@ and memories with mnemorank's own. Scores of the compatible APIs are calibrated 
 _PARSER_THREADS = 2
 _STORE_THREADS = 8
 _LEARNING_THREADS = 4
+_INDEX_THREADS = 4
 
 
 def create_app(
@@ -40,7 +41,7 @@ def create_app(
     """Create the application. It loads its model when it starts.
 
     `app.state` holds what the routes use: `settings`, `keys`, `slot`, `catalog`, `engine`, `metrics`, `event_log`,
-    `learning`, `exploration`, and a thread pool for each thing that may hang.
+    `learning`, `index`, `exploration`, and a thread pool for each thing that may hang.
 
     :param event_log: receives the events of the native route; by default the store of the settings, if any.
     :param tracer_provider: an OpenTelemetry `TracerProvider`; by default one for OTLP if `settings.otel` is set.
@@ -61,6 +62,7 @@ def create_app(
     )
     state = app.state
     state.learning = None
+    state.index = None
     if settings.learning is not None:
         from mnemorank.server.learning import LearningLog, open_learning, with_learning
 
@@ -80,6 +82,7 @@ def create_app(
     state.store_pool = ThreadPool("event store", _STORE_THREADS, settings.max_requests)
     state.learning_pool = ThreadPool("learning loop", _LEARNING_THREADS, settings.max_requests)
     state.swap_pool = ThreadPool("model loader", 1, settings.max_requests)
+    state.index_pool = ThreadPool("index", _INDEX_THREADS, settings.max_requests)
     state.event_log = event_log if event_log is not None else _event_log(settings)
 
     modules = [import_module(f"mnemorank.server.api.{name}") for name in ROUTES]

@@ -24,7 +24,7 @@ from mnemorank.server.errors import Problem
 
 logger = logging.getLogger(__name__)
 
-SCOPES = ("read", "feedback", "admin")
+SCOPES = ("read", "write", "feedback", "admin")
 _CHECK_SECONDS = 1.0
 _PREFIX = "mnk_"
 _MIN_SECRET_LENGTH = 32

@@ -14,7 +14,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
-from mnemorank.errors import ConflictError, InputError, MnemorankError, NotFoundError, ScorerError
+from mnemorank.errors import ConflictError, InputError, MnemorankError, NotFoundError, ScorerError, StorageError
 
 CLIENT_CLOSED_REQUEST = 499
 
@@ -79,6 +79,7 @@ _RESPONSES: Mapping[type[Exception], _ErrorResponse] = {
     DeadlineError: _ErrorResponse(504, "timeout"),
     SwapError: _ErrorResponse(503, "no_model", retry_after=1),
     ScorerError: _ErrorResponse(503, "model_failed", retry_after=1),
+    StorageError: _ErrorResponse(503, "storage_failed"),
 }
 _CODES = {400: "invalid", 401: "unauthorized", 403: "forbidden", 404: "not_found", 405: "method_not_allowed"}
 

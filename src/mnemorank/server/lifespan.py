@@ -12,6 +12,7 @@ from pathlib import Path
 
 from fastapi import FastAPI
 
+from mnemorank import MemoryIndex
 from mnemorank.server.api.admin import ModelCatalog
 from mnemorank.server.engine import Engine
 from mnemorank.server.errors import SwapError
@@ -29,6 +30,7 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
     engine: Engine = app.state.engine
     if slot.current is None:
         await asyncio.to_thread(slot.load_first, catalog.default())
+    await asyncio.to_thread(open_index, app)
     tasks: set[asyncio.Task[None]] = set()
     if app.state.settings.registry is not None:
         tasks.add(asyncio.create_task(follow_registry(catalog.registered, slot)))
@@ -43,14 +45,24 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         engine.close()
-        for pool in (app.state.parser_pool, app.state.store_pool, app.state.learning_pool, app.state.swap_pool):
+        state = app.state
+        for pool in (state.parser_pool, state.store_pool, state.learning_pool, state.swap_pool, state.index_pool):
             pool.close()
         await asyncio.to_thread(slot.close)
+        if state.index is not None:
+            await asyncio.to_thread(state.index.close)
         if app.state.learning is not None:
             await asyncio.to_thread(app.state.learning.close)
         close_log = getattr(app.state.event_log, "close", None)
         if close_log is not None:
             await asyncio.to_thread(close_log)
+
+
+def open_index(app: FastAPI) -> None:
+    """Open the index, if there is one. It keeps the model that it was opened with when another one is served."""
+    settings = app.state.settings
+    if settings.index is not None and app.state.index is None:
+        app.state.index = MemoryIndex.open(settings.index, app.state.catalog.default(), threads=settings.threads)
 
 
 async def follow_registry(

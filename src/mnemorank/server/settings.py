@@ -56,6 +56,7 @@ class ServerSettings(BaseSettings):
     models_dir: Path | None = _setting(None, "folder of models that may be swapped in by name", "DIR")
     registry: Path | None = _setting(None, "model registry; serve its current version and follow changes", "DIR")
     states: Path | None = _setting(None, "folder of prepared memories, for split models; created if needed", "DIR")
+    index: Path | None = _setting(None, "file of a memory index to serve; created if needed", "PATH")
     store: str | None = _setting(None, "database of the feedback log, such as sqlite:///feedback.db", "URL")
     learning: Path | None = _setting(None, "folder of the learning loop, with its own store and registry", "DIR")
     explore: float | None = _setting(
@@ -142,7 +143,7 @@ class ServerSettings(BaseSettings):
                 raise InputError(f"expected a host name, *.example.com or *, got {host!r:.60}")
         return hosts
 
-    @field_validator("models_dir", "registry", "states", "learning", "keys")
+    @field_validator("models_dir", "registry", "states", "index", "learning", "keys")
     @classmethod
     def _expand_user(cls, path: Path | None) -> Path | None:
         return None if path is None else path.expanduser()

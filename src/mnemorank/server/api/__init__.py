@@ -6,4 +6,15 @@ use the native format, `{"error": {"code", "message", "field"}}`.
 
 from __future__ import annotations
 
-ROUTES: tuple[str, ...] = ("cohere", "jina", "tei", "vllm", "memories", "admin", "docs", "feedback", "learning")
+ROUTES: tuple[str, ...] = (
+    "cohere",
+    "jina",
+    "tei",
+    "vllm",
+    "memories",
+    "index",
+    "admin",
+    "docs",
+    "feedback",
+    "learning",
+)

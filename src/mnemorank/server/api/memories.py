@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,7 +10,7 @@ from fastapi.responses import JSONResponse
 
 from mnemorank import Ranking
 from mnemorank._internal.deadline import Deadline
-from mnemorank.learning.events import RerankEvent, new_event_id
+from mnemorank.learning.events import new_event_id
 from mnemorank.server.admission import Work
 from mnemorank.server.api.schemas import (
     ERROR_EXAMPLE,
@@ -23,8 +22,8 @@ from mnemorank.server.api.schemas import (
 from mnemorank.server.auth import Reader, check_user, resolve_tenant
 from mnemorank.server.engine import Completed, Engine
 from mnemorank.server.errors import Problem
-from mnemorank.server.event_log import record_event
 from mnemorank.server.model_slot import ServedModel
+from mnemorank.server.recording import count_degradation, record_ranking
 from mnemorank.server.requests import check_count, check_instruction, check_memory, check_query
 from mnemorank.server.settings import ServerSettings
 
@@ -56,17 +55,17 @@ async def rerank(request: Request, body: MemoriesRequest, caller: Reader) -> Res
                 top_k=body.top_k,
                 now=body.now,
                 as_of=body.as_of,
-                time_range=(body.time_range[0], body.time_range[1]) if body.time_range else None,
+                time_range=body.period,
                 instruction=body.instruction,
                 explain=body.explain,
                 field=body.field,
                 on_error=body.on_error,
                 options=options,
             )
-        return _record(request, ranking, body, served, event_id, tenant)
+        return record_ranking(request, ranking, body, served.label, event_id, tenant)
 
     def respond(completed: Completed[Ranking]) -> JSONResponse:
-        _count_degradation(request, completed.value)
+        count_degradation(request, completed.value)
         return JSONResponse(_response(completed, event_id, body))
 
     return await engine.run(request, work, respond, engine.deadline(request, body.deadline_ms))
@@ -83,42 +82,6 @@ def _check_limits(body: MemoriesRequest, settings: ServerSettings) -> list[int]:
         message = f"memories times top_k may not exceed {_MAX_COMPARISONS}; lower top_k or send fewer memories"
         raise Problem(422, "limit", f"options.diversity: {message}", field="options.diversity")
     return lengths
-
-
-def _record(
-    request: Request, ranking: Ranking, body: MemoriesRequest, served: ServedModel, event_id: str, tenant: str | None
-) -> Ranking:
-    """Record the event before the response is sent, and return the ranking as shown, perhaps with exploration."""
-    if request.app.state.event_log is None:
-        return ranking
-    shown, propensities = _explore(ranking, request.app.state.settings.explore or 0.0, request.app.state.exploration)
-    event = RerankEvent.from_ranking(
-        body.query,
-        shown,
-        served.label,
-        event_id=event_id,
-        tenant=tenant,
-        user=body.user,
-        test=body.test,
-        query_time=body.now,
-        propensities=propensities,
-    )
-    record_event(request, event)
-    return shown
-
-
-def _explore(ranking: Ranking, probability: float, generator: random.Random) -> tuple[Ranking, list[float] | None]:
-    if probability == 0:
-        return ranking, None
-    from mnemorank.learning.exploration import explore
-
-    return explore(ranking, probability, generator)
-
-
-def _count_degradation(request: Request, ranking: Ranking) -> None:
-    if ranking.degraded is not None:
-        request.app.state.metrics.degraded.labels(ranking.degraded.kind).inc()
-        request.state.log_fields["degraded"] = ranking.degraded.kind
 
 
 def _response(completed: Completed[Ranking], event_id: str, body: MemoriesRequest) -> Mapping[str, Any]:

@@ -183,7 +183,43 @@ def _create_options_model() -> type[NativeModel]:
 OptionsModel: Any = _create_options_model()  # Any: mypy cannot follow a derived model
 
 
-class MemoriesRequest(NativeModel):
+class RankingRequest(NativeModel):
+    """What the native routes have in common."""
+
+    query: Text
+    top_k: Count | None = Field(None, description="Number of results; all by default")
+    now: Text | None = Field(None, description="The present; the current time by default")
+    as_of: Text | None = Field(None, description="Rank by the state at this date")
+    time_range: Annotated[list[Text], Field(fail_fast=True, min_length=2, max_length=2)] | None = Field(
+        None, description="The period that the query is about"
+    )
+    instruction: Text | None = Field(None, description="For models that take one")
+    deadline_ms: Annotated[StrictFloat, Field(gt=0, le=1e9)] | None = Field(
+        None, description="Memories not scored by then follow in first-stage order, and the ranking is degraded"
+    )
+    explain: Flag = False
+    return_texts: Flag = True
+    options: OptionsModel = Field(default_factory=OptionsModel, description="How to rank; see Options")
+    user: Name | None = Field(None, description="The user who asks, by an id of yours, for the feedback log")
+    test: Flag = Field(False, description="Test traffic, which learning ignores")
+
+    def ranking_options(self) -> Options:
+        """Return the request's options; errors name the field by its path in the body."""
+        try:
+            return Options(**self.options.model_dump())
+        except InputError as error:
+            field = f"options.{error.field}" if error.field else "options"
+            raise InputError(error.message, field=field, code=error.code) from None
+
+    @property
+    def period(self) -> tuple[str, str] | None:
+        return (self.time_range[0], self.time_range[1]) if self.time_range else None
+
+
+Memories = Annotated[list[MemoryValue], Field(fail_fast=True, max_length=MAX_DOCUMENTS)]
+
+
+class MemoriesRequest(RankingRequest):
     model_config = ConfigDict(
         extra="forbid",
         json_schema_extra={
@@ -201,36 +237,10 @@ class MemoriesRequest(NativeModel):
         },
     )
 
-    query: Text
-    memories: Annotated[list[MemoryValue], Field(fail_fast=True, max_length=MAX_DOCUMENTS)] = Field(
-        description="Strings, or objects with a text and any fields of a memory"
-    )
-    top_k: Count | None = Field(None, description="Number of results; all by default")
-    now: Text | None = Field(None, description="The present; the current time by default")
-    as_of: Text | None = Field(None, description="Rank by the state at this date")
-    time_range: Annotated[list[Text], Field(fail_fast=True, min_length=2, max_length=2)] | None = Field(
-        None, description="The period that the query is about"
-    )
-    instruction: Text | None = Field(None, description="For models that take one")
-    deadline_ms: Annotated[StrictFloat, Field(gt=0, le=1e9)] | None = Field(
-        None, description="Memories not scored by then follow in first-stage order, and the ranking is degraded"
-    )
-    explain: Flag = False
-    return_texts: Flag = True
+    memories: Memories = Field(description="Strings, or objects with a text and any fields of a memory")
     field: Name | None = Field(None, description="The key that holds the text")
     on_error: Literal["raise", "skip"] = "raise"
-    options: OptionsModel = Field(default_factory=OptionsModel, description="How to rank; see Options")
-    user: Name | None = Field(None, description="The user who asks, by an id of yours, for the feedback log")
     tenant: Name | None = Field(None, description="The tenant whose data this is, unless the API key determines it")
-    test: Flag = Field(False, description="Test traffic, which learning ignores")
-
-    def ranking_options(self) -> Options:
-        """Return the request's options; errors name the field by its path in the body."""
-        try:
-            return Options(**self.options.model_dump())
-        except InputError as error:
-            field = f"options.{error.field}" if error.field else "options"
-            raise InputError(error.message, field=field, code=error.code) from None
 
 
 class ModelInfo(BaseModel):
