@@ -67,6 +67,13 @@ def test_the_dates_of_every_shape_reach_the_model(mini, shape):
     assert ranking[0].relevance == pytest.approx(0.70, abs=0.05)
 
 
+def test_texts_alone_tell_the_jobs_apart_no_better_than_by_chance(mini):
+    by_text = {ranked.index: ranked.relevance for ranked in Adapter(mini).rank(QUERY, [OLD, CAT, CURRENT])}
+
+    assert by_text[2] < 0.1
+    assert abs(by_text[2] - by_text[0]) < 0.02
+
+
 def test_a_fact_with_only_a_storage_date_counts_as_true_since_then(mini):
     records = [{"memory": OLD, "created_at": "2019-09"}, {"memory": CAT}, {"memory": CURRENT, "created_at": "2024-03"}]
 
