@@ -42,7 +42,8 @@ def run(name: str, environment: dict[str, Any]) -> bool:
     test = HERE / f"test_{name}.py"
     pages = [ROOT / "docs/integrations" / f"{page}.md" for page in environment.get("pages", [name])]
     commands = [[python, "-m", "pytest", "-c", HERE / "pytest.ini", "--rootdir", HERE, test]]
-    commands.append([python, "-m", "tests.docs.runner", *pages])
+    if pages:
+        commands.append([python, "-m", "tests.docs.runner", *pages])
     settings = {**os.environ, "PYTHONPATH": str(ROOT), **environment.get("variables", {})}
     statuses = [subprocess.run(command, cwd=ROOT, env=settings).returncode for command in commands]
     return not any(statuses)

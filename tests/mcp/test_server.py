@@ -237,6 +237,33 @@ def test_an_index_over_stdio(tmp_path, split_onnx):
         assert len(index) == 3
 
 
+def test_a_log_that_fails_does_not_hide_the_memories(server, store):
+    async def conversation(call):
+        await call("add_memories", memories=[CAT])
+        event_id = (await call("search_memories", query="cat"))["event_id"]
+        with store.database.writing() as connection:
+            connection.exec_driver_sql("DROP TABLE signals")
+            connection.exec_driver_sql("DROP TABLE shown")
+            connection.exec_driver_sql("DROP TABLE events")
+        found = await call("search_memories", query="What is Ruby's cat called?")
+        return found, await call("feedback", event_id=event_id, kind="cited", rank=1)
+
+    found, refused = run(server, conversation)
+    assert found["event_id"] is None
+    assert found["memories"][0]["text"] == CAT
+    assert "log" in refused
+
+
+def test_a_file_that_cannot_be_read_is_reported(server, tmp_path):
+    (tmp_path / "memories.jsonl").mkdir()
+
+    async def conversation(call):
+        return [await call("search_memories", query=QUERY), await call("add_memories", memories=[CAT])]
+
+    for answer in run(server, conversation):
+        assert "memories.jsonl" in answer
+
+
 def _command(*arguments):
     return [sys.executable, "-m", "mnemorank", "mcp", *map(str, arguments)]
 

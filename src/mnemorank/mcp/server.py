@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal, ParamSpec, TypeVar
@@ -11,6 +12,7 @@ from mcp.server import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.types import ToolAnnotations
 from pydantic import BaseModel, ConfigDict, Field
+from sqlalchemy.exc import SQLAlchemyError
 
 from mnemorank._version import __version__
 from mnemorank.errors import MnemorankError, NotFoundError
@@ -23,6 +25,8 @@ from mnemorank.memory.memory import Memory
 from mnemorank.model.model import Model
 from mnemorank.reranker import Reranker
 from mnemorank.results import Ranking
+
+logger = logging.getLogger(__name__)
 
 INSTRUCTIONS = """Long-term memory. Search it before you answer questions about the user, their work or earlier
 conversations; add facts that will matter later, one per memory. A result with `stale` was replaced by a newer memory.
@@ -77,7 +81,7 @@ class FoundMemory(BaseModel):
 class SearchResult(BaseModel):
     """Memories, best first."""
 
-    event_id: str = Field(description="For `feedback`")
+    event_id: str | None = Field(description="For `feedback`; null if the log failed")
     abstained: bool = Field(description="No memory is relevant enough")
     memories: list[FoundMemory]
 
@@ -106,7 +110,12 @@ def create_server(collection: Memories, reranker: Reranker, store: EventStore) -
 
     def answer(query: str, ranking: Ranking) -> SearchResult:
         event = RerankEvent.from_ranking(query, ranking, _label(reranker))
-        store.record(event)
+        event_id: str | None = event.id
+        try:
+            store.record(event)
+        except Exception as error:  # the log must not keep the agent from its memories
+            logger.warning("event lost: %s", error)
+            event_id = None
         found = [
             FoundMemory(
                 id=result.id,
@@ -116,7 +125,7 @@ def create_server(collection: Memories, reranker: Reranker, store: EventStore) -
             )
             for result in ranking
         ]
-        return SearchResult(event_id=event.id, abstained=ranking.abstained, memories=found)
+        return SearchResult(event_id=event_id, abstained=ranking.abstained, memories=found)
 
     @server.tool(title="Search memories", annotations=ToolAnnotations(read_only_hint=True, open_world_hint=False))
     @_readable
@@ -190,8 +199,10 @@ def _readable(tool: Callable[P, T]) -> Callable[P, T]:
     def call(*arguments: P.args, **named: P.kwargs) -> T:
         try:
             return tool(*arguments, **named)
-        except MnemorankError as error:
+        except (MnemorankError, OSError) as error:
             raise ToolError(str(error)) from error
+        except SQLAlchemyError as error:
+            raise ToolError("the feedback log failed; try again later") from error
 
     return call
 
