@@ -16,6 +16,7 @@ ROUTES = (
     "POST /v2/rerank",
     "POST /v1/rerank",
     "POST /rerank",
+    "POST /infinity/rerank",
     "POST /score",
     "POST /v1/score",
     "POST /v1/memories/rerank",

@@ -8,12 +8,22 @@ import time
 
 import pytest
 
-PATHS = ("/v2/rerank", "/v1/rerank", "/rerank", "/score", "/v1/score", "/v1/memories/rerank", "/v1/models/swap")
+PATHS = (
+    "/v2/rerank",
+    "/v1/rerank",
+    "/rerank",
+    "/infinity/rerank",
+    "/score",
+    "/v1/score",
+    "/v1/memories/rerank",
+    "/v1/models/swap",
+)
 ERROR_KEYS = {
     "/v1/feedback": {"error"},
     "/v2/rerank": {"message"},
     "/v1/rerank": {"detail"},
     "/rerank": {"error", "error_type"},
+    "/infinity/rerank": {"error"},
     "/score": {"error"},
     "/v1/score": {"error"},
     "/v1/memories/rerank": {"error"},
@@ -21,6 +31,7 @@ ERROR_KEYS = {
 }
 INNER_KEYS = {
     "/v1/feedback": {"code", "message", "field"},
+    "/infinity/rerank": {"message", "type", "param", "code"},
     "/score": {"message", "type", "param", "code"},
     "/v1/score": {"message", "type", "param", "code"},
     "/v1/memories/rerank": {"code", "message", "field"},
@@ -84,6 +95,7 @@ LISTS = {
     "/v2/rerank": {"query": "q", "documents": []},
     "/v1/rerank": {"query": "q", "documents": []},
     "/rerank": {"query": "q", "texts": []},
+    "/infinity/rerank": {"query": "q", "documents": []},
     "/score": {"text_1": "q", "text_2": []},
     "/v1/score": {"queries": "q", "documents": []},
     "/v1/memories/rerank": {"query": "q", "memories": []},
