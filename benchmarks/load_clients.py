@@ -10,7 +10,9 @@ import random
 import re
 import subprocess
 import sys
+import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
@@ -120,13 +122,18 @@ def server(*arguments: str) -> Iterator[Address]:
                 break
         else:
             raise SystemExit("the server did not start")
+        lines: deque[str] = deque(maxlen=20)
+        # Read on, since a full pipe would stop the server.
+        reader = threading.Thread(target=lines.extend, args=(process.stderr,), daemon=True)
+        reader.start()
         time.sleep(0.5)
         yield Address(match.group(1), int(match.group(2)), process.pid)
     finally:
         process.terminate()
-        _, rest = process.communicate(timeout=60)
+        process.wait(60)
         if process.returncode != 0:
-            print(rest[-2000:], file=sys.stderr)
+            reader.join(5)
+            print("".join(lines), file=sys.stderr)
             raise SystemExit(f"the server exited with {process.returncode}")
 
 

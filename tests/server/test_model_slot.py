@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import shutil
 import threading
 import time
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -210,3 +212,20 @@ def test_a_model_that_hangs_while_it_is_checked_does_not_block_other_swaps(start
     while any(loading.is_alive() for loading in slot._abandoned):
         time.sleep(0.02)
     assert running.client.post("/v1/models/swap", json={"model": "five"}).status_code == 200
+
+
+def test_a_model_that_was_swapped_out_leaves_no_memory_behind(start, models_dir):
+    """Not even until the next garbage collection, which may be far away."""
+    running = start(models_dir=models_dir, model=str(models_dir / "two"))
+    served = running.app.state.slot.current
+    parts = [weakref.ref(part) for part in (served.scorer, served.scorer.scorer, served.scorer.scorer._writer)]
+    del served
+    gc.disable()
+    try:
+        assert running.client.post("/v1/models/swap", json={"model": "five"}).status_code == 200
+        end = time.monotonic() + 10
+        while any(part() is not None for part in parts):
+            assert time.monotonic() < end, [part() for part in parts]
+            time.sleep(0.02)
+    finally:
+        gc.enable()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import logging
 import math
 import os
@@ -129,3 +130,12 @@ def _find_accelerator() -> tuple[str, str, int] | None:
     if torch.backends.mps.is_available():
         return "mps", "Apple GPU", int(torch.mps.recommended_max_memory())
     return None
+
+
+def release_freed_memory() -> None:
+    """Return freed memory to the operating system, where the C library (glibc) would otherwise keep it."""
+    try:
+        trim = ctypes.CDLL(None).malloc_trim
+    except (AttributeError, OSError, TypeError):  # not glibc
+        return
+    trim(0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Literal
 
@@ -50,7 +50,9 @@ class InputWriter:
         opening, closing = _special_ids(tokenizer)
         self._opening = opening
         self._closing = () if self.template.answers else closing
-        self._piece = lru_cache(maxsize=256)(self._encode_piece)
+        # Not a method: a cache that refers to its owner would keep a closed model in memory until the next collection.
+        # Not a bound method: the cycle would keep a closed model in memory until the next garbage collection.
+        self._piece = lru_cache(maxsize=256)(partial(_encode_piece, tokenizer))
 
     def prepare(self, texts: Sequence[str]) -> list[Passage]:
         return [Passage(text, len(ids), ids) for text, ids in zip(texts, encode(self.tokenizer, texts), strict=True)]
@@ -104,8 +106,9 @@ class InputWriter:
             np.array([*after, *self._closing], dtype=np.int64),
         )
 
-    def _encode_piece(self, piece: str) -> tuple[int, ...]:
-        return tuple(self.tokenizer.encode(clean(piece), add_special_tokens=False).ids)
+
+def _encode_piece(tokenizer: Tokenizer, piece: str) -> tuple[int, ...]:
+    return tuple(tokenizer.encode(clean(piece), add_special_tokens=False).ids)
 
 
 @dataclass(frozen=True, slots=True)

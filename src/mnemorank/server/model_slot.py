@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from mnemorank._internal.hardware import available_cores
+from mnemorank._internal.hardware import available_cores, release_freed_memory
 from mnemorank.artifact.resolve import load_artifact
 from mnemorank.errors import MnemorankError
 from mnemorank.memory.memory import Memory
@@ -180,7 +180,7 @@ class _Loading(threading.Thread):
         with self._lock:
             self._future.set_result(served)
             if self._is_abandoned:
-                served.reranker.close()
+                _close([served])
 
     def result(self, timeout: float) -> ServedModel:
         try:
@@ -194,7 +194,14 @@ class _Loading(threading.Thread):
 
 
 def _close_in_background(served: ServedModel) -> None:
-    threading.Thread(target=served.reranker.close, name="mnemorank-close-model", daemon=True).start()
+    threading.Thread(target=_close, args=([served],), name="mnemorank-close-model", daemon=True).start()
+
+
+def _close(models: list[ServedModel]) -> None:
+    """Close the models of a list and empty it, so that nothing here keeps them in memory."""
+    while models:
+        models.pop().reranker.close()
+    release_freed_memory()  # otherwise the memory of every swap would add up
 
 
 def load_served(name: str | Path, settings: ServerSettings, metrics: Metrics) -> ServedModel:
