@@ -24,6 +24,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         if setting.annotation is bool and setting.default:
             flag, description = flag.replace("--", "--no-"), f"do not {description}"
             parser.add_argument(flag, dest=name, action="store_false", default=None, help=description)
+        elif setting.annotation == bool | None:
+            parser.add_argument(flag, action=argparse.BooleanOptionalAction, default=None, help=description)
         elif setting.annotation is bool:
             parser.add_argument(flag, dest=name, action="store_true", default=None, help=description)
         else:
@@ -67,7 +69,8 @@ def run(arguments: argparse.Namespace) -> int:
     port = listener.getsockname()[1]
     observability.log_start(settings, port)
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
-    print(f"mnemorank serves on http://{host}:{port} (docs at /docs)", file=sys.stderr, flush=True)
+    pages = "console at /console, docs at /docs" if settings.has_console else "docs at /docs"
+    print(f"mnemorank serves on http://{host}:{port} ({pages})", file=sys.stderr, flush=True)
     return 0 if runner.run(app, settings, [listener]) else 1
 
 

@@ -37,10 +37,21 @@ def load_memories(
     stream = sys.stdin if str(path) == "-" else open_text(Path(path))
     with stream:
         try:
-            content = stream.read().removeprefix("\ufeff")
+            content = stream.read()
         except read_errors() as error:
             raise InputError(f"not readable as UTF-8 text: {error}", location=name, code="unreadable") from None
-    file_format = _format(str(path), content)
+    return parse_memories(content, name, field=field, on_error=on_error, report=report)
+
+
+def parse_memories(
+    content: str, name: str, *, field: str | None = None, on_error: OnError = "raise", report: Report = logger.warning
+) -> list[Memory]:
+    """Read the memories of a file's content; see `load_memories`.
+
+    :param name: of the file, for its suffix and for errors.
+    """
+    content = content.removeprefix("\ufeff")
+    file_format = _format(name, content)
     records = list(_READERS[file_format](content, name))
     if file_format == "csv" and not records:
         raise InputError("expected JSON Lines, a JSON array or CSV with a header and rows", location=name)

@@ -15,11 +15,13 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 from mnemorank._version import __version__
 from mnemorank.server.api import ROUTES
 from mnemorank.server.api.admin import ModelCatalog
+from mnemorank.server.api.console import ComparisonModel
 from mnemorank.server.auth import KeyFile
 from mnemorank.server.engine import Engine
 from mnemorank.server.errors import ErrorWriter, install_error_handlers
 from mnemorank.server.event_log import EventLog, open_store_log
 from mnemorank.server.lifespan import lifespan
+from mnemorank.server.metrics_history import MetricsHistory
 from mnemorank.server.middleware import BodyLimiter, OriginGuard, RequestLogger
 from mnemorank.server.model_slot import ModelSlot, load_served
 from mnemorank.server.observability import Metrics, Tracing, open_tracer_provider
@@ -40,8 +42,8 @@ def create_app(
 ) -> FastAPI:
     """Create the application. It loads its model when it starts.
 
-    `app.state` holds what the routes use: `settings`, `keys`, `slot`, `catalog`, `engine`, `metrics`, `event_log`,
-    `learning`, `index`, `exploration`, and a thread pool for each thing that may hang.
+    `app.state` holds what the routes use: `settings`, `keys`, `slot`, `catalog`, `engine`, `metrics`, `history`,
+    `comparison`, `event_log`, `learning`, `index`, `exploration`, and a thread pool for each thing that may hang.
 
     :param event_log: receives the events of the native route; by default the store of the settings, if any.
     :param tracer_provider: an OpenTelemetry `TracerProvider`; by default one for OTLP if `settings.otel` is set.
@@ -85,7 +87,10 @@ def create_app(
     state.index_pool = ThreadPool("index", _INDEX_THREADS, settings.max_requests)
     state.event_log = event_log if event_log is not None else _event_log(settings)
 
-    modules = [import_module(f"mnemorank.server.api.{name}") for name in ROUTES]
+    state.history = MetricsHistory(state.metrics)
+    state.comparison = ComparisonModel()
+    routes = [name for name in ROUTES if name != "console" or settings.has_console]
+    modules = [import_module(f"mnemorank.server.api.{name}") for name in routes]
     for module in modules:
         app.include_router(module.router)
     writers = _error_writers(modules)

@@ -32,6 +32,8 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         await asyncio.to_thread(slot.load_first, catalog.default())
     await asyncio.to_thread(open_index, app)
     tasks: set[asyncio.Task[None]] = set()
+    if app.state.settings.has_console:
+        tasks.add(asyncio.create_task(app.state.history.record()))
     if app.state.settings.registry is not None:
         tasks.add(asyncio.create_task(follow_registry(catalog.registered, slot)))
     if app.state.learning is not None:
@@ -49,6 +51,7 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         for pool in (state.parser_pool, state.store_pool, state.learning_pool, state.swap_pool, state.index_pool):
             pool.close()
         await asyncio.to_thread(slot.close)
+        await asyncio.to_thread(state.comparison.close)
         if state.index is not None:
             await asyncio.to_thread(state.index.close)
         if app.state.learning is not None:

@@ -87,6 +87,7 @@ class ServerSettings(BaseSettings):
     no_auth: bool = _setting(False, "serve without API keys on an address that is not loopback")
     cors_origins: _Names = _setting((), "origins of web pages that may call the server, separated by commas", "URL")
     allowed_hosts: _Names = _setting((), "further host names to accept, separated by commas", "NAME")
+    console: bool | None = _setting(None, "serve the console at /console (default: only on loopback)")
     log_level: Literal["debug", "info", "warning", "error"] = _setting("info", "debug, info, warning or error", "LEVEL")
     log_texts: bool = _setting(False, "write queries to the log")
     otel: bool = _setting(False, "export OpenTelemetry traces, configured by OTEL_* variables")
@@ -156,6 +157,10 @@ class ServerSettings(BaseSettings):
             return ipaddress.ip_address(self.host).is_loopback
         except ValueError:
             return False
+
+    @property
+    def has_console(self) -> bool:
+        return self.is_loopback if self.console is None else self.console
 
     def check_auth(self) -> None:
         """Raise an error if the server would be open to everyone by accident."""

@@ -17,4 +17,5 @@ ROUTES: tuple[str, ...] = (
     "docs",
     "feedback",
     "learning",
+    "console",
 )

@@ -140,11 +140,11 @@ class ModelCatalog:
 
     def names(self) -> list[str]:
         """Return the names that can be swapped in."""
-        return sorted(self._sources())
+        return sorted(self.sources())
 
     def find(self, name: str | None = None) -> str | Path | None:
         """Return what to load for a name, or None if there is no such model; by default, the model to serve."""
-        return self.default() if name is None else self._sources().get(name)
+        return self.default() if name is None else self.sources().get(name)
 
     def default(self) -> str | Path:
         """Return the registry's current version if there is one, else the configured model."""
@@ -154,7 +154,8 @@ class ModelCatalog:
         """Return the registry's current version."""
         return current_version(self._settings.registry) if self._settings.registry else None
 
-    def _sources(self) -> dict[str, str | Path]:
+    def sources(self) -> dict[str, str | Path]:
+        """Return what to load, by name."""
         sources: dict[str, str | Path] = {name: name for name in bundled_models()}
         folder = self._settings.models_dir
         if folder is not None and folder.is_dir():

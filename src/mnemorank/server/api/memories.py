@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from fastapi import Request, Response
@@ -11,6 +10,7 @@ from fastapi.responses import JSONResponse
 from mnemorank import Ranking
 from mnemorank._internal.deadline import Deadline
 from mnemorank.learning.events import new_event_id
+from mnemorank.model.model import Model
 from mnemorank.server.admission import Work
 from mnemorank.server.api.schemas import (
     ERROR_EXAMPLE,
@@ -44,34 +44,22 @@ async def rerank(request: Request, body: MemoriesRequest, caller: Reader) -> Res
         request.state.log_fields["query"] = body.query
 
     def work(served: ServedModel, deadline: Deadline) -> Ranking:
-        lengths = _check_limits(body, settings)
-        options = body.ranking_options()
-        size = Work.of(body.query, lengths, served.model.manifest, max_pairs=options.max_scored)
+        lengths = check_limits(body, settings)
+        size = Work.of(body.query, lengths, served.model.manifest, max_pairs=body.options.max_scored)
         with served.scorer.admitted(size):
-            ranking = served.reranker.rerank_within(
-                deadline,
-                body.query,
-                body.memories,
-                top_k=body.top_k,
-                now=body.now,
-                as_of=body.as_of,
-                time_range=body.period,
-                instruction=body.instruction,
-                explain=body.explain,
-                field=body.field,
-                on_error=body.on_error,
-                options=options,
-            )
+            ranking = served.reranker.rerank_within(deadline, **body.ranking_arguments())
         return record_ranking(request, ranking, body, served.label, event_id, tenant)
 
     def respond(completed: Completed[Ranking]) -> JSONResponse:
         count_degradation(request, completed.value)
-        return JSONResponse(_response(completed, event_id, body))
+        usage = {"pairs": completed.usage.pairs, "tokens": completed.usage.tokens}
+        response = ranking_response(completed.value, completed.served.model, body)
+        return JSONResponse({"event_id": event_id, **response, "usage": usage})
 
     return await engine.run(request, work, respond, engine.deadline(request, body.deadline_ms))
 
 
-def _check_limits(body: MemoriesRequest, settings: ServerSettings) -> list[int]:
+def check_limits(body: MemoriesRequest, settings: ServerSettings) -> list[int]:
     """Raise an error if a limit is exceeded; return the number of characters in each memory."""
     check_query(body.query, settings)
     check_instruction(body.instruction, settings)
@@ -84,14 +72,11 @@ def _check_limits(body: MemoriesRequest, settings: ServerSettings) -> list[int]:
     return lengths
 
 
-def _response(completed: Completed[Ranking], event_id: str, body: MemoriesRequest) -> Mapping[str, Any]:
-    ranking, model = completed.value, completed.served.model
+def ranking_response(ranking: Ranking, model: Model, body: MemoriesRequest) -> dict[str, Any]:
     return {
-        "event_id": event_id,
         "model": {"name": model.manifest.name, "version": model.manifest.version, "fingerprint": model.fingerprint},
         "results": [result.to_dict(texts=body.return_texts, factors=body.explain) for result in ranking],
         "abstained": ranking.abstained,
         "degraded": None if ranking.degraded is None else ranking.degraded.to_dict(),
         "warnings": list(ranking.warnings),
-        "usage": {"pairs": completed.usage.pairs, "tokens": completed.usage.tokens},
     }

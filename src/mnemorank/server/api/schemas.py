@@ -242,6 +242,22 @@ class MemoriesRequest(RankingRequest):
     on_error: Literal["raise", "skip"] = "raise"
     tenant: Name | None = Field(None, description="The tenant whose data this is, unless the API key determines it")
 
+    def ranking_arguments(self) -> dict[str, Any]:
+        """Return the arguments of `Reranker.rerank_within`."""
+        return {
+            "query": self.query,
+            "memories": self.memories,
+            "top_k": self.top_k,
+            "now": self.now,
+            "as_of": self.as_of,
+            "time_range": self.period,
+            "instruction": self.instruction,
+            "explain": self.explain,
+            "field": self.field,
+            "on_error": self.on_error,
+            "options": self.ranking_options(),
+        }
+
 
 class ModelInfo(BaseModel):
     name: str
