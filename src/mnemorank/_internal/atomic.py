@@ -70,6 +70,20 @@ def append_json_line(path: Path, record: Mapping[str, Any]) -> None:
         os.fsync(stream.fileno())
 
 
+def read_json_lines(path: Path) -> list[dict[str, Any]]:
+    """Return the records of a file of `append_json_line`, without lines that a crash cut short."""
+    if not path.exists():
+        return []
+    records = []
+    # Not `splitlines`, which also splits at U+2028.
+    for line in path.read_text(encoding="utf-8", errors="replace").split("\n"):
+        try:
+            records.append(json.loads(line))
+        except json.JSONDecodeError:
+            continue
+    return records
+
+
 def create_private(path: Path) -> None:
     """Create an empty file that only its owner can read, unless it exists."""
     os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))

@@ -30,13 +30,18 @@ _DISTRACTORS = 14
 
 @dataclass(frozen=True, slots=True)
 class GateCheck:
-    """One condition of the gate, with the numbers that it compares."""
+    """One condition of the gate, with the numbers that it compares.
+
+    :param low: of the 95% confidence interval of the difference, for conditions that compare queries.
+    """
 
     name: str
     passed: bool
     reason: str
     current: float | None = None
     candidate: float | None = None
+    low: float | None = None
+    high: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +126,8 @@ def _check_gain(current: Measurement, candidate: Measurement, settings: GateSett
         f"p = {comparison.p:.3g}, {comparison.wins} wins, {comparison.losses} losses, {comparison.ties} ties): "
         f"{'significantly better' if passed else f'not significantly better at p < {alpha:.3g}'}"
     )
-    return GateCheck("gain", passed, reason, float(old.mean()), float(new.mean()))
+    difference = comparison.difference
+    return GateCheck("gain", passed, reason, float(old.mean()), float(new.mean()), difference.low, difference.high)
 
 
 def _resamples(alpha: float) -> int:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 
 from mnemorank.learning.mining.propensity import Log
 from mnemorank.learning.mining.votes import query_key
@@ -42,6 +45,19 @@ class UnansweredQuery:
     asked: int
     abstained: int
     unhelpful: int
+
+
+@dataclass(frozen=True, slots=True)
+class DayReport:
+    """What happened on a day, in UTC.
+
+    :param signals: number of signals by kind.
+    """
+
+    day: str
+    events: int
+    abstained: int
+    signals: Mapping[str, int]
 
 
 @dataclass(slots=True)
@@ -122,6 +138,19 @@ def unanswered_queries(log: Log, min_asked: int = 1) -> list[UnansweredQuery]:
         if not tally.is_answered and (tally.abstained or tally.unhelpful) and tally.asked >= min_asked
     ]
     return sorted(unanswered, key=lambda query: (-query.asked, query.query))
+
+
+def daily_feedback(log: Log) -> list[DayReport]:
+    """Count events, and the signals on them, by the day of the event; oldest first, without days of no event."""
+    days: dict[str, tuple[list[bool], Counter[str]]] = {}
+    for event, signals in log:
+        day = datetime.fromtimestamp(event.time, UTC).date().isoformat()
+        abstained, kinds = days.setdefault(day, ([], Counter()))
+        abstained.append(event.abstained)
+        kinds.update(signal.kind for signal in signals)
+    return [
+        DayReport(day, len(abstained), sum(abstained), dict(kinds)) for day, (abstained, kinds) in sorted(days.items())
+    ]
 
 
 def _is_positive(signal: Signal) -> bool:

@@ -2,6 +2,7 @@
 
     ROOT/ID/run.json        state of the run; replaced atomically
     ROOT/ID/progress.json   progress of the current stage
+    ROOT/ID/curve.jsonl     loss and dev score over time
     ROOT/ID/log.txt         output of the process
     ROOT/ID/feedback.jsonl  the training examples; removed at the end
 
@@ -28,7 +29,7 @@ from typing import IO, Any
 
 from filelock import FileLock, Timeout
 
-from mnemorank._internal.atomic import write_atomic
+from mnemorank._internal.atomic import append_json_line, read_json_lines, write_atomic
 from mnemorank.errors import ConflictError, NotFoundError
 
 WAITING, RUNNING, DONE, FAILED, CANCELED = "waiting", "running", "done", "failed", "canceled"
@@ -197,6 +198,15 @@ class RunStore:
 
     def write_progress(self, run_id: str, progress: Mapping[str, Any]) -> None:
         write_atomic(self.folder(run_id) / "progress.json", json.dumps(progress, allow_nan=False))
+
+    def curve(self, run_id: str, max_points: int = 500) -> list[dict[str, Any]]:
+        """Return loss and dev score over time, thinned out evenly."""
+        points = read_json_lines(self.folder(run_id) / "curve.jsonl")
+        return points[:: len(points) // max_points + 1]
+
+    def add_to_curve(self, run_id: str, progress: Mapping[str, Any]) -> None:
+        point = {name: progress.get(name) for name in ("stage", "step", "steps", "loss", "dev")}
+        append_json_line(self.folder(run_id) / "curve.jsonl", point)
 
     def log_lines(self, run_id: str, count: int = 200) -> list[str]:
         """Return the last lines that the run's process printed."""

@@ -21,7 +21,7 @@ from typing import Any
 
 from filelock import FileLock
 
-from mnemorank._internal.atomic import append_json_line, sync_folder, sync_tree
+from mnemorank._internal.atomic import append_json_line, read_json_lines, sync_folder, sync_tree
 from mnemorank.artifact.manifest import VERSION_FILE, sha256
 from mnemorank.artifact.resolve import load_artifact
 from mnemorank.errors import ArtifactError, ConflictError, InputError, MnemorankError, NotFoundError
@@ -353,14 +353,5 @@ class History:
         append_json_line(self.path, {"time": time.time(), **entry})
 
     def entries(self) -> list[dict[str, Any]]:
-        """Return all entries, oldest first."""
-        if not self.path.exists():
-            return []
-        entries = []
-        # Not `splitlines`, which also splits at U+2028.
-        for line in self.path.read_text(encoding="utf-8", errors="replace").split("\n"):
-            try:
-                entries.append(json.loads(line))
-            except json.JSONDecodeError:
-                continue  # cut short by a kill; `VersionStore` records the missing promotion
-        return entries
+        """Return all entries, oldest first. If a kill cut one short, `VersionStore` records the missing promotion."""
+        return read_json_lines(self.path)

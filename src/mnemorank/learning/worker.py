@@ -159,6 +159,7 @@ class _Worker:
         if time.monotonic() - self._reported_at > _PROGRESS_INTERVAL or progress["step"] == progress["steps"]:
             self._reported_at = time.monotonic()
             self._loop.runs.write_progress(self._run.id, progress)
+            self._loop.runs.add_to_curve(self._run.id, progress)
 
     def _handle_error(self, error: Exception) -> int:
         runs = self._loop.runs

@@ -56,7 +56,10 @@ class MetricsHistory:
 
     def to_dict(self) -> dict[str, Any]:
         """Return what happened between each two samples, and in total, up to now."""
-        samples = [*self._samples, self._read()]
+        samples, now = list(self._samples), self._read()
+        if len(samples) > 1 and now.time - samples[-1].time < self._interval / 2:
+            samples.pop()  # rates over a moment would be all peaks
+        samples.append(now)
         points = [_difference(before, after) for before, after in pairwise(samples)]
         return {"interval_seconds": self._interval, "total": _difference(samples[0], samples[-1]), "points": points}
 

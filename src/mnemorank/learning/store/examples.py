@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 from sqlalchemy import Connection, delete, func, literal, select
 
@@ -141,13 +142,17 @@ def undeleted_example_ids(database: Database, version: str) -> set[str]:
         return set(connection.execute(query).scalars())
 
 
+def with_provenance(mined: MinedExample) -> dict[str, Any]:
+    """Return an example as a record of the `lists` format, with its split and provenance."""
+    return {**example_to_record(mined.example), "split": mined.split, "provenance": mined.provenance}
+
+
 def write_with_provenance(mined: Iterable[MinedExample], path: Path) -> int:
     """Write examples in the `lists` format, each with its split and provenance; return how many."""
     count = 0
     with path.open("w", encoding="utf-8") as stream:
         for entry in mined:
-            record = {**example_to_record(entry.example), "split": entry.split, "provenance": entry.provenance}
-            stream.write(json.dumps(record, ensure_ascii=False) + "\n")
+            stream.write(json.dumps(with_provenance(entry), ensure_ascii=False) + "\n")
             count += 1
     return count
 

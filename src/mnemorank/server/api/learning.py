@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import Annotated, Any
@@ -128,11 +129,11 @@ async def runs(request: Request, caller: Admin) -> JSONResponse:
 
 @router.get("/v1/learning/runs/{run_id}", responses=RESPONSES)
 async def run_details(request: Request, run_id: RunId, caller: Admin) -> JSONResponse:
-    """Return a training run with its progress."""
+    """Return a training run with its progress, and its loss and dev score over time."""
 
     def work(learning: Learning) -> dict[str, Any]:
         runs = learning.loop.runs
-        return {**runs.get(run_id).summary(), "progress": runs.progress(run_id)}
+        return {**runs.get(run_id).summary(), "progress": runs.progress(run_id), "curve": runs.curve(run_id)}
 
     return await _respond(request, caller, work)
 
@@ -173,6 +174,34 @@ async def no_hits(request: Request, caller: Admin, min_count: Count = 1) -> JSON
         return {"queries": [asdict(query) for query in unanswered_queries(log, min_count)]}
 
     return await _respond(request, caller, work, is_tenant_scoped=True)
+
+
+@router.get("/v1/learning/reports/daily", responses=RESPONSES)
+async def daily(request: Request, caller: Admin, days: Annotated[int, Query(ge=1, le=3650)] = 30) -> JSONResponse:
+    """Count events and signals by day."""
+
+    def work(learning: Learning) -> dict[str, Any]:
+        from mnemorank.learning.reports import daily_feedback
+
+        log = learning.loop.store.events(since=time.time() - 86_400 * days, tenant=caller.tenant)
+        return {"days": [asdict(day) for day in daily_feedback(log)]}
+
+    return await _respond(request, caller, work, is_tenant_scoped=True)
+
+
+@router.get("/v1/learning/examples", responses=RESPONSES)
+async def mined_examples(
+    request: Request, caller: Admin, limit: Annotated[int, Query(ge=1, le=1000)] = 100
+) -> JSONResponse:
+    """Return the first mined examples, in the format `lists`, with their split and provenance."""
+
+    def work(learning: Learning) -> dict[str, Any]:
+        from mnemorank.learning.store import examples
+
+        mined = examples.load_examples(learning.loop.store.database)
+        return {"count": len(mined), "examples": [examples.with_provenance(entry) for entry in mined[:limit]]}
+
+    return await _respond(request, caller, work)
 
 
 @router.get("/v1/learning/shadow/{version}", responses=RESPONSES)
