@@ -19,6 +19,9 @@ PATHS = (
     "/v1/models/swap",
 )
 ERROR_KEYS = {
+    "/v1/index/add": {"error"},
+    "/v1/index/update": {"error"},
+    "/v1/index/delete": {"error"},
     "/v1/feedback": {"error"},
     "/v2/rerank": {"message"},
     "/v1/rerank": {"detail"},
@@ -30,6 +33,9 @@ ERROR_KEYS = {
     "/v1/models/swap": {"error"},
 }
 INNER_KEYS = {
+    "/v1/index/add": {"code", "message", "field"},
+    "/v1/index/update": {"code", "message", "field"},
+    "/v1/index/delete": {"code", "message", "field"},
     "/v1/feedback": {"code", "message", "field"},
     "/infinity/rerank": {"message", "type", "param", "code"},
     "/score": {"message", "type", "param", "code"},
@@ -100,6 +106,9 @@ LISTS = {
     "/v1/score": {"queries": "q", "documents": []},
     "/v1/memories/rerank": {"query": "q", "memories": []},
     "/v1/feedback": {"event_id": "e", "signals": []},
+    "/v1/index/add": {"memories": []},
+    "/v1/index/update": {"memories": []},
+    "/v1/index/delete": {"ids": []},
 }
 
 
@@ -134,6 +143,22 @@ def test_an_object_of_many_invalid_keys_is_one_error(client, body, field):
     assert time.monotonic() - started < 4
     assert (answer.status_code, answer.json()["error"]["field"]) == (422, field)
     assert len(answer.text) < 500
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("value", [b"{}", b"1", b'{"a": 1}'])
+def test_a_body_of_too_many_values_is_refused_before_it_is_parsed(client, path, value):
+    """Parsing holds up all threads: 9 million empty objects in 27 MB took 1.3 s and 600 MB."""
+    content = b'{"query": "ruby", "memories": [{"text": "ruby", "extra": [' + (value + b",") * 2_000_000 + b"1]}]}"
+    answer = client.post(path, content=content, headers={"content-type": "application/json"})
+    check_error_format(path, answer)
+    assert "values" in answer.text
+
+
+def test_a_body_of_many_values_is_accepted(client):
+    memories = [{"text": "ruby", "embedding": [0.5] * 384}] * 1000
+    answer = client.post("/v1/memories/rerank", json={"query": "ruby", "memories": memories, "return_texts": False})
+    assert answer.status_code == 200
 
 
 @pytest.fixture(scope="module")

@@ -24,6 +24,9 @@ from mnemorank.server.settings import ServerSettings
 MAX_NAME_LENGTH = 256
 # Bodies from this size on are parsed in a thread: 32 MB would hold up the event loop for a second and more.
 _LARGE_BODY = 32 * 1024
+# Commas and colons in a body. Parsing holds the interpreter's lock, so 9 million empty objects would hold up every
+# thread for a second, wherever they are parsed, and take 600 MB.
+_MAX_SEPARATORS = 2_000_000
 _Records: TypeAlias = dict[tuple[str, ...], dict[str, Any]]
 # Lists under these names are read as one string.
 _JOINED = (*ALIASES["context"], *ALIASES["entities"])
@@ -269,7 +272,9 @@ class StrictRoute(APIRoute):
 
 
 def parse_json(body: bytes) -> Any:
-    """Parse JSON without NaN, infinities, numbers out of range and unpaired surrogates."""
+    """Parse JSON without NaN, infinities, numbers out of range, unpaired surrogates and millions of values."""
+    if len(body) > _MAX_SEPARATORS and body.count(b",") + body.count(b":") > _MAX_SEPARATORS:
+        raise Problem(422, "limit", f"the body has too many values: more than {_MAX_SEPARATORS} commas and colons")
     try:
         value = json.loads(body.decode("utf-8"), parse_constant=_refuse, parse_float=_finite)
         if b"\\ud" in body.lower():
