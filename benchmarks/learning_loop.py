@@ -92,11 +92,11 @@ def session(
 
 
 @contextmanager
-def server(root: Path) -> Iterator[httpx.Client]:
-    command = [sys.executable, "-m", "mnemorank", "serve", "--port", "0", "--learning", str(root)]
-    print("$ mnemorank serve --port 0 --learning", root, flush=True)
+def server(root: Path, *arguments: str) -> Iterator[httpx.Client]:
+    command = ["serve", "--port", "0", "--learning", str(root), *arguments]
+    print("$ mnemorank", *command, flush=True)
     with (root / "server.log").open("w") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log)
+        process = subprocess.Popen([sys.executable, "-m", "mnemorank", *command], stdout=log, stderr=log)
     try:
         address = None
         while address is None:

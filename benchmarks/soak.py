@@ -52,6 +52,7 @@ SETTINGS = """
 [privacy]
 texts = true
 [training]
+model = {model}
 min_examples = 20
 overrides = ["train.epochs=1"]
 """
@@ -165,9 +166,11 @@ async def keep_acting(client: Client, mean_pause: float, until: float) -> None:
         await asyncio.sleep(min(rng.expovariate(1 / mean_pause), max(until - time.monotonic(), 0)))
 
 
-async def swap_models(http: httpx.AsyncClient, measured: Measurements, pause: float, until: float) -> None:
-    """Swap between the bundled model and the learning loop's current version."""
-    bodies: list[dict[str, Any]] = [{"model": "mini"}, {}]
+async def swap_models(
+    http: httpx.AsyncClient, measured: Measurements, model: str, pause: float, until: float
+) -> None:
+    """Swap between a model and the learning loop's current version."""
+    bodies: list[dict[str, Any]] = [{"model": model}, {}]
     while time.monotonic() + pause < until:
         await asyncio.sleep(pause)
         answer = await http.post("/v1/models/swap", json=bodies[measured.swaps % 2])
@@ -210,7 +213,7 @@ async def soak(arguments: argparse.Namespace, address: Any) -> Measurements:
         clients = [Client(number, http, measured) for number in range(arguments.clients)]
         await asyncio.gather(
             *(keep_acting(client, arguments.clients / arguments.rate, until) for client in clients),
-            swap_models(http, measured, arguments.swap_seconds, until),
+            swap_models(http, measured, Path(arguments.model).name, arguments.swap_seconds, until),
             learn(http, measured, seconds / 3, until),
             observe(address.pid, measured, until),
         )
@@ -262,6 +265,7 @@ def report(measured: Measurements, arguments: argparse.Namespace) -> bool:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", default="mini", help="bundled model, or model folder")
     parser.add_argument("--minutes", type=float, default=60.0)
     parser.add_argument("--clients", type=int, default=100)
     parser.add_argument("--rate", type=float, default=12.0, help="requests per second of all clients together")
@@ -272,8 +276,9 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         root = arguments.root or Path(folder)
         if not (root / "learning.toml").exists():
-            (root / "learning.toml").write_text(SETTINGS)
-        with server("--learning", str(root)) as address:
+            (root / "learning.toml").write_text(SETTINGS.format(model=json.dumps(arguments.model)))
+        folder_of_models = ["--models-dir", str(Path(arguments.model).parent)] if "/" in arguments.model else []
+        with server("--learning", str(root), *folder_of_models) as address:
             measured = asyncio.run(soak(arguments, address))
     return 0 if report(measured, arguments) else 1
 
