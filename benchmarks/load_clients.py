@@ -115,14 +115,16 @@ def server(*arguments: str) -> Iterator[Address]:
     command = [sys.executable, "-m", "mnemorank", "serve", "--port", "0", "--log-level", "warning", *arguments]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
+    lines: deque[str] = deque(maxlen=20)
+    reader = None
     try:
         for line in process.stderr:
+            lines.append(line)
             match = re.search(r"http://(\S+?):(\d+)", line)
             if match:
                 break
         else:
             raise SystemExit("the server did not start")
-        lines: deque[str] = deque(maxlen=20)
         # Read on, since a full pipe would stop the server.
         reader = threading.Thread(target=lines.extend, args=(process.stderr,), daemon=True)
         reader.start()
@@ -132,7 +134,8 @@ def server(*arguments: str) -> Iterator[Address]:
         process.terminate()
         process.wait(60)
         if process.returncode != 0:
-            reader.join(5)
+            if reader is not None:
+                reader.join(5)
             print("".join(lines), file=sys.stderr)
             raise SystemExit(f"the server exited with {process.returncode}")
 

@@ -71,7 +71,12 @@ def make_users(keys: Path, count: int, share: float, hostile_keys: int) -> list[
 
 
 def ask(
-    client: httpx.Client, query: str, candidates: list[tuple[Memory, bool]], user: User, triplet: Triplet, rng: random.Random
+    client: httpx.Client,
+    query: str,
+    candidates: list[tuple[Memory, bool]],
+    user: User,
+    triplet: Triplet,
+    rng: random.Random,
 ) -> None:
     """Simulate a user who asks and gives feedback."""
     memories = [{**memory.to_dict(), "id": f"m{index}"} for index, (memory, _) in enumerate(candidates)]

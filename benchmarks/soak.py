@@ -5,12 +5,12 @@
 
 The server runs in its own process with a learning loop. Each client sends requests at random times, on average `rate`
 per second for all clients together. Meanwhile the model is swapped every `--swap-seconds`, and a training run starts
-after a third of the time. Memory, file descriptors and threads of the server are sampled every second.
+after the warm-up. Memory, file descriptors and threads of the server are sampled every second.
 
 Prints a Markdown table, and exits with 1 unless all of this holds:
 
 - No request that was admitted failed. Refused ones (429) are counted apart.
-- Memory and file descriptors are flat after the warm-up (the first fifth of the time).
+- Memory and file descriptors are flat after the warm-up (the first quarter of the time).
 - The 99th percentile of the latency of reranking is less than five times the median.
 - The training run is done, and all swaps succeeded.
 """
@@ -44,7 +44,7 @@ FACTS = {
 }
 THINGS = "Aurora Zenith peanuts pollen Porto Lyon guitar cello bicycle kettle".split()
 DOCUMENTS = 10
-WARM_UP = 0.2
+WARM_UP = 0.25
 MAX_GROWTH = 0.1
 MAX_MORE_FILES = 12
 MAX_LATENCY_RATIO = 5.0
@@ -166,9 +166,7 @@ async def keep_acting(client: Client, mean_pause: float, until: float) -> None:
         await asyncio.sleep(min(rng.expovariate(1 / mean_pause), max(until - time.monotonic(), 0)))
 
 
-async def swap_models(
-    http: httpx.AsyncClient, measured: Measurements, model: str, pause: float, until: float
-) -> None:
+async def swap_models(http: httpx.AsyncClient, measured: Measurements, model: str, pause: float, until: float) -> None:
     """Swap between a model and the learning loop's current version."""
     bodies: list[dict[str, Any]] = [{"model": model}, {}]
     while time.monotonic() + pause < until:
@@ -214,7 +212,7 @@ async def soak(arguments: argparse.Namespace, address: Any) -> Measurements:
         await asyncio.gather(
             *(keep_acting(client, arguments.clients / arguments.rate, until) for client in clients),
             swap_models(http, measured, Path(arguments.model).name, arguments.swap_seconds, until),
-            learn(http, measured, seconds / 3, until),
+            learn(http, measured, WARM_UP * seconds, until),
             observe(address.pid, measured, until),
         )
     return measured

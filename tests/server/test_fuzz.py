@@ -1,6 +1,10 @@
-"""schemathesis on the OpenAPI schema: no request is a 5xx, and responses match the schema."""
+"""schemathesis on the OpenAPI schema: no request is a 5xx, and responses match the schema. Then mutated requests."""
 
 from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import schemathesis
@@ -112,3 +116,13 @@ def test_no_request_is_a_server_error(schema, learner, route, mode):
     fuzz()
     assert count > 0
     assert learner.client.get("/ready").status_code == 200
+
+
+@pytest.mark.timeout(300)
+def test_no_mutated_request_is_a_server_error(split_onnx):
+    """A short version of what the script does with 100,000 requests."""
+    script = Path(__file__).parents[2] / "benchmarks" / "fuzz.py"
+    command = [sys.executable, str(script), "--requests", "1000", "--model", str(split_onnx), "--index"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=280)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "| all 1000 |" in done.stdout
