@@ -137,8 +137,11 @@ class Reader:
                 rows[i] = first[row]
         return torch.stack(rows)
 
-    def relevance(self, pairs: Sequence[tuple[Tensor, Tensor]], cosine: Tensor) -> Tensor:
-        return self.network.relevance(self.together([[(q, QUERY), (m, MEMORY)] for q, m in pairs]), cosine)
+    def relevance(self, pairs: Sequence[tuple[Tensor, Tensor]], cosine: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the logits of relevance, and the part of them that the joint layers give."""
+        joined = self.together([[(q, QUERY), (m, MEMORY)] for q, m in pairs])
+        center = self.network.cosine[1].detach()
+        return self.network.relevance(joined, cosine), self.network.relevance(joined, center)
 
     def replacement(self, pairs: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
         start = torch.zeros(1, self.network.config.hidden_size)
@@ -203,9 +206,13 @@ def store_loss(reader: Reader, store: Store, rng: random.Random) -> Tensor:
     chosen.scatter_(1, hard.topk(8).indices, True)
     chosen |= torch.rand_like(cosine) < 2 / len(memories)
     pairs = chosen.nonzero()
-    scores = reader.relevance([(queries[i], states[j]) for i, j in pairs.tolist()], cosine[pairs[:, 0], pairs[:, 1]])
+    scores, joint = reader.relevance(
+        [(queries[i], states[j]) for i, j in pairs.tolist()], cosine[pairs[:, 0], pairs[:, 1]]
+    )
     grid = spread(scores, pairs, cosine.shape, -1e4)
     loss = softmax_loss(grid, labels, keep & chosen) + 0.4 * softmax_loss(20 * cosine, labels, keep)
+    # The cosine is good already. Without this loss, the joint layers hardly learn.
+    loss = loss + 0.4 * softmax_loss(spread(joint, pairs, cosine.shape, -1e4), labels, keep & chosen)
     loss = loss + 0.5 * functional.binary_cross_entropy_with_logits(scores, targets[pairs[:, 0], pairs[:, 1]])
     best_old = grid.masked_fill(old < 0.5, -1e4).amax(-1)
     best = grid.masked_fill(labels < 0.5, -1e4).amax(-1)
@@ -293,7 +300,7 @@ def list_loss(
     chosen_pairs = own | (torch.rand_like(cosine) < 1 / len(memories))
     pairs = chosen_pairs.nonzero()
     rows, columns = pairs[:, 0], pairs[:, 1]
-    scores = reader.relevance([(query_states[i], states[j]) for i, j in pairs.tolist()], cosine[rows, columns])
+    scores, _ = reader.relevance([(query_states[i], states[j]) for i, j in pairs.tolist()], cosine[rows, columns])
     grid = spread(scores, pairs, cosine.shape, -1e4)
     loss = softmax_loss(grid, labels, chosen_pairs)
     loss = loss + 0.3 * functional.binary_cross_entropy_with_logits(scores, labels[rows, columns])
