@@ -128,8 +128,7 @@ def poison(root: Path, share: float, hostile_keys: int, arguments: argparse.Name
     with Loop(root) as loop:
         positives = [
             (entry.example.query, candidate.memory.text)
-            for split in ("train", "held-out")
-            for entry in load_examples(loop.store.database, split)
+            for entry in load_examples(loop.store.database)
             for candidate in entry.example.candidates
             if candidate.label > 0
         ]

@@ -103,13 +103,16 @@ def make_pages(base: TinyModel, seed: int, count: int) -> list[Page]:
     return pages
 
 
-def visit(page: Page, user: simulation.User):
-    """Return the event and the signals of a user who sees a page."""
+def visit(page: Page, user: simulation.User, caller: str = ""):
+    """Return the event and the signals of a user who sees a page.
+
+    :param caller: the API key that the user is behind.
+    """
     query, memories = page
     shown = tuple(ShownMemory(rank, memory, None, memory.text) for rank, memory in enumerate(memories, 1))
     event = RerankEvent(query, shown, "0001", user=user.name)
     ranks = user.clicked_ranks([memory.text for memory in memories])
-    return event, [Signal(event.id, "click", rank, actor=user.name) for rank in ranks]
+    return event, [Signal(event.id, "click", rank, actor=user.name, caller=caller) for rank in ranks]
 
 
 def make_log(pages: list[Page], users):
@@ -199,3 +202,30 @@ def test_a_majority_of_attackers_cannot_promote_a_worse_model(base, guards):
     assert passed["gain"], "the attack has to be one that the held-out feedback alone would not stop"
     assert not passed["general"]
     assert not decision.promote
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("hostile_keys", [1, 5])
+@pytest.mark.parametrize("share", [0.1, 0.3, 0.5])
+def test_attackers_among_honest_users_cannot_promote_a_worse_model(base, guards, share, hostile_keys):
+    """Of forty users, some click only bad memories, at any rank. benchmarks/poisoning.py does this over HTTP."""
+    rng = random.Random(8)
+    hostile = round(40 * share)
+    users = [
+        (simulation.User(f"a{i}", random.Random(i), 0.0, prefers=simulation.is_bad), f"evil{i % hostile_keys}")
+        for i in range(hostile)
+    ]
+    users += [(simulation.User(f"u{i}", random.Random(i)), f"app{i % 3}") for i in range(40 - hostile)]
+    log = [visit(page, *user) for page in make_pages(base, 6, 180) for user in rng.sample(users, 9)]
+    mined = mine_log(log, max_queries_per_user=30, max_users_per_key=2)
+    candidate = fine_tune(base, mined, seed=3, replay=simulation.general_examples(301, 120))
+    decision = decide_on(base, candidate, mined, guards)
+    sets = {**guards, "preferences": simulation.preference_examples(56, 40)}
+    before, after = (measure_model(model, sets).sets for model in (base, candidate))
+    changes = {name: after[name].mean("map") - before[name].mean("map") for name in sets}
+    if decision.promote:
+        assert changes["general"] >= -0.01, changes
+        assert changes["dated"] >= -0.02, changes
+        assert changes["preferences"] >= -0.02, changes
+    if share == 0.1 or hostile_keys == 1:
+        assert decision.promote, "they do not keep the others from teaching the model"
