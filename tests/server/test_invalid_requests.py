@@ -161,6 +161,20 @@ def test_a_body_of_many_values_is_accepted(client):
     assert answer.status_code == 200
 
 
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("m.jsonl", '{"text": "a"}\n' * 10_001 + "not JSON"),
+        ("m.csv", "text\n" + "a\n" * 10_001 + '"'),
+        ("m", "[1" + ",1" * 10_001 + "]"),
+    ],
+)
+def test_a_file_of_too_many_memories_is_not_read_to_its_end(client, name, content):
+    """Millions of lines took minutes and gigabytes, with a warning for each."""
+    answer = client.post("/v1/console/memories", json={"name": name, "content": content})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (422, "limit")
+
+
 @pytest.fixture(scope="module")
 def small(start):
     return start(max_body_bytes=2000, max_documents=3, max_document_chars=50, max_query_chars=20, read_timeout=0.5)

@@ -8,6 +8,7 @@ import json
 import logging
 import sys
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -44,15 +45,24 @@ def load_memories(
 
 
 def parse_memories(
-    content: str, name: str, *, field: str | None = None, on_error: OnError = "raise", report: Report = logger.warning
+    content: str,
+    name: str,
+    *,
+    field: str | None = None,
+    on_error: OnError = "raise",
+    report: Report = logger.warning,
+    max_count: int | None = None,
 ) -> list[Memory]:
     """Read the memories of a file's content; see `load_memories`.
 
     :param name: of the file, for its suffix and for errors.
+    :param max_count: raise an error if there are more memories, without reading them.
     """
     content = content.removeprefix("\ufeff")
     file_format = _format(name, content)
-    records = list(_READERS[file_format](content, name))
+    records = list(islice(_READERS[file_format](content, name), None if max_count is None else max_count + 1))
+    if max_count is not None and len(records) > max_count:
+        raise InputError(f"has more than {max_count} memories", location=name, code="limit")
     if file_format == "csv" and not records:
         raise InputError("expected JSON Lines, a JSON array or CSV with a header and rows", location=name)
     return read_located(records, field=field, on_error=on_error, report=report)
@@ -79,7 +89,8 @@ def _is_json(line: str) -> bool:
 
 
 def _read_lines(content: str, name: str) -> Iterator[_Located]:
-    for number, line in enumerate(content.split("\n"), 1):
+    # Not `splitlines`: U+2028 is not escaped in JSON. Not `split`: a hostile content has millions of lines.
+    for number, line in enumerate(io.StringIO(content, newline="\n"), 1):
         if line.strip():
             yield "", f"{name}:{number}", parse_json(line, name, number)
 

@@ -109,7 +109,8 @@ async def read_file(request: Request, body: FileRequest, caller: Reader) -> JSON
 
     def work() -> dict[str, Any]:
         warnings: list[str] = []
-        memories = parse_memories(body.content, body.name, on_error="skip", report=warnings.append)
+        limit = state.settings.max_documents
+        memories = parse_memories(body.content, body.name, on_error="skip", report=warnings.append, max_count=limit)
         check_count(len(memories), state.settings, "content")
         return {"memories": [memory.to_dict() for memory in memories], "warnings": list(dict.fromkeys(warnings))}
 
