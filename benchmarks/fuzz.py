@@ -97,7 +97,13 @@ SEEDS: dict[str, list[Any]] = {
     "POST /v1/learning/runs/{run_id}/cancel": [{"run_id": "20250101-000000-abcdef"}],
     "GET /v1/learning/reports/unused": [{"min_count": "1"}],
     "GET /v1/learning/reports/no-hits": [{"min_count": "1"}],
+    "GET /v1/learning/reports/daily": [{"days": "7"}],
+    "GET /v1/learning/examples": [{"limit": "5"}],
     "GET /v1/learning/shadow/{version}": [{"version": "0001"}],
+    "GET /v1/console/session": [{}],
+    "GET /v1/console/health": [{}],
+    "POST /v1/console/memories": [{"name": "m.jsonl", "content": '{"text": "ruby"}\n"cat"'}, {"content": "text\nruby"}],
+    "POST /v1/console/compare": [{**RANKING, "memories": [MEMORY, "A cat."], "model": "version 0001"}],
 }
 # How often a route is chosen: there is more to change in a body. The last ones read the whole log or load a model.
 WEIGHTS = {route: 1.0 if examples in ([{}], [None]) else 4.0 for route, examples in SEEDS.items()}

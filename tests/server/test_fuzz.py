@@ -41,7 +41,11 @@ ROUTES = (
     "GET /v1/learning/runs/{run_id}/log",
     "GET /v1/learning/reports/unused",
     "GET /v1/learning/reports/no-hits",
+    "GET /v1/learning/reports/daily",
+    "GET /v1/learning/examples",
     "GET /v1/learning/shadow/{version}",
+    "POST /v1/console/memories",
+    "POST /v1/console/compare",
 )
 # Requests without a body and parameters cannot be invalid.
 PLAIN = (
@@ -55,6 +59,8 @@ PLAIN = (
     "GET /v1/learning/history",
     "GET /v1/learning/runs",
     "POST /v1/learning/mine",
+    "GET /v1/console/session",
+    "GET /v1/console/health",
 )
 # They start training runs.
 EXCLUDED = ("POST /v1/learning/train", "POST /v1/learning/run")
