@@ -3,12 +3,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mnemorank.data.retrieval import StemmedBM25, bm25_scores, load_retriever
+from mnemorank.data.retrieval import StemmedBM25, bm25_index, load_retriever
 from mnemorank.errors import InputError
 
 
 def test_bm25_scores_shared_words():
-    scores = bm25_scores(["cats in snow", "zzz"], ["snow on cats", "bread", "", "cats"])
+    scores = bm25_index(["snow on cats", "bread", "", "cats"])(["cats in snow", "zzz"])
     assert list(np.argsort(-scores[0])[:2]) == [0, 3]
     assert not scores[1].any()
 
@@ -22,7 +22,7 @@ def test_a_bi_encoder_folder_is_a_retriever(tmp_path):
 
     module = Transformer(str(write_bert(tmp_path / "bert")))
     SentenceTransformer(modules=[module, Pooling(module.get_embedding_dimension())]).save(str(tmp_path / "bi"))
-    scores = load_retriever(str(tmp_path / "bi"))(["the cat"], ["the cat", "flight to lisbon"])
+    scores = load_retriever(str(tmp_path / "bi"))(["the cat", "flight to lisbon"])(["the cat"])
     assert scores.shape == (1, 2)
     assert scores[0, 0] == pytest.approx(1.0, abs=1e-5)
     assert scores[0, 1] < scores[0, 0]

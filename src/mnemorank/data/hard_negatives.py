@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -89,27 +89,54 @@ def add_hard_negatives(
     :param retriever: used instead of `mining.retriever`.
     :param others: further examples. What any example of a query labels relevant is never a negative for that query.
     """
-    mining = mining or NegativeMining()
-    pool = _Pool.build(examples, corpus)
-    if not pool.memories:
-        raise InputError("there are no memories to draw from", field="hard_negatives", code="empty")
-    retrieve = retriever or load_retriever(mining.retriever)
-    scores = retrieve([example.query for example in examples], [memory.text for memory in pool.memories])
-    relevant: dict[str, dict[str, Memory]] = {}
-    for example in (*examples, *others):
-        memories = relevant.setdefault(normalize_query(example.query), {})
-        memories.update((_key(c.memory), c.memory) for c in example.candidates if c.label > 0)
-    return [
-        _extend(
-            example,
-            row,
-            pool,
-            mining,
-            random.Random(f"{seed}/{number}/{example.query}"),
-            relevant[normalize_query(example.query)],
-        )
-        for number, (example, row) in enumerate(zip(examples, scores, strict=True))
-    ]
+    miner = NegativeMiner(examples, mining, corpus=corpus, seed=seed, retriever=retriever, others=others)
+    return miner.extend(examples)
+
+
+class NegativeMiner:
+    """Adds mined negatives to examples, some at a time. The arguments are those of `add_hard_negatives`.
+
+    :param examples: all of them.
+    """
+
+    def __init__(
+        self,
+        examples: Sequence[Example],
+        mining: NegativeMining | None = None,
+        *,
+        corpus: Sequence[Memory] | None = None,
+        seed: int = 0,
+        retriever: Retriever | None = None,
+        others: Sequence[Example] = (),
+    ) -> None:
+        self._mining, self._seed = mining or NegativeMining(), seed
+        self._pool = _Pool.build(examples, corpus)
+        if not self._pool.memories:
+            raise InputError("there are no memories to draw from", field="hard_negatives", code="empty")
+        retriever = retriever or load_retriever(self._mining.retriever)
+        self._scores = retriever([memory.text for memory in self._pool.memories])
+        self._relevant: dict[str, dict[str, Memory]] = {}
+        for example in (*examples, *others):
+            memories = self._relevant.setdefault(normalize_query(example.query), {})
+            memories.update((_key(c.memory), c.memory) for c in example.candidates if c.label > 0)
+
+    def extend(self, examples: Sequence[Example], numbers: Iterable[int] | None = None) -> list[Example]:
+        """Return examples with their negatives.
+
+        :param numbers: the number of each among all examples, which seeds its random choices; from 0 by default.
+        """
+        scores = self._scores([example.query for example in examples])
+        return [
+            _extend(
+                example,
+                row,
+                self._pool,
+                self._mining,
+                random.Random(f"{self._seed}/{number}/{example.query}"),
+                self._relevant.get(normalize_query(example.query), {}),
+            )
+            for number, example, row in zip(numbers or range(len(examples)), examples, scores, strict=True)
+        ]
 
 
 @dataclass(frozen=True, slots=True)

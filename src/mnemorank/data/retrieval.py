@@ -6,7 +6,7 @@ The pipeline's own first stage is `mnemorank.text.bm25`, which needs no extra.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -19,8 +19,11 @@ from mnemorank.text.words import terms
 
 K1, B = 1.2, 0.75
 
-Retriever = Callable[[Sequence[str], Sequence[str]], Floats]
-"""Scores every text for every query: a matrix with a row per query."""
+SearchIndex = Callable[[Sequence[str]], Floats]
+"""Scores its texts for queries: a matrix with a row per query."""
+
+Retriever = Callable[[Sequence[str]], SearchIndex]
+"""Indexes texts, once for all queries."""
 
 
 class StemmedBM25:
@@ -62,22 +65,26 @@ def bm25s_version() -> str:
 def load_retriever(name: str) -> Retriever:
     """Return the retriever `bm25`, or that of a bi-encoder folder."""
     if name == "bm25":
-        return bm25_scores
+        return bm25_index
     if Path(name).is_dir():
-        return lambda queries, texts: bi_encoder_scores(name, queries, texts)
+        return partial(bi_encoder_index, name)
     raise InputError(f"expected bm25 or the folder of a bi-encoder, got {name!r}", field="retriever")
 
 
-def bm25_scores(queries: Sequence[str], texts: Sequence[str]) -> Floats:
-    """Score every text for every query by BM25, with the terms of the pipeline's first stage."""
+def bm25_index(texts: Sequence[str]) -> SearchIndex:
+    """Index texts for BM25, with the terms of the pipeline's first stage."""
     index = _bm25s().BM25(k1=K1, b=B)
     index.index([terms(text) or [""] for text in texts], show_progress=False)
-    scores = np.zeros((len(queries), len(texts)))
-    for row, query in enumerate(queries):
-        known = [term for term in terms(query) if term in index.vocab_dict]
-        if known:
-            scores[row] = index.get_scores(known)
-    return scores
+
+    def search(queries: Sequence[str]) -> Floats:
+        scores = np.zeros((len(queries), len(texts)))
+        for row, query in enumerate(queries):
+            known = [term for term in terms(query) if term in index.vocab_dict]
+            if known:
+                scores[row] = index.get_scores(known)
+        return scores
+
+    return search
 
 
 def load_bi_encoder(folder: Path) -> Any:
@@ -99,16 +106,19 @@ def load_bi_encoder(folder: Path) -> Any:
         raise ArtifactError(f"{folder}: cannot be loaded as a bi-encoder: {error}") from error
 
 
-def bi_encoder_scores(folder: str, queries: Sequence[str], texts: Sequence[str]) -> Floats:
-    """Score every text for every query by the cosine of their embeddings.
+def bi_encoder_index(folder: str, texts: Sequence[str]) -> SearchIndex:
+    """Index texts for the cosine of their embeddings.
 
     :param folder: a model in the layout of sentence-transformers.
     """
     encoder = load_bi_encoder(Path(folder))
-    query_vectors, text_vectors = (
-        encoder.encode(list(part), normalize_embeddings=True, show_progress_bar=False) for part in (queries, texts)
-    )
-    return np.asarray(query_vectors @ text_vectors.T, dtype=np.float64)
+
+    def embed(texts: Sequence[str]) -> Floats:
+        vectors = encoder.encode(list(texts), normalize_embeddings=True, show_progress_bar=False)
+        return np.asarray(vectors, dtype=np.float64)
+
+    text_vectors = embed(texts)
+    return lambda queries: np.asarray(embed(queries) @ text_vectors.T)
 
 
 def _bm25s() -> Any:
