@@ -75,7 +75,10 @@ def test_hard_negatives_come_from_the_rank_window_below_the_margin():
 
     def texts(**changes):
         (mined,) = add_hard_negatives(
-            [example], NegativeMining(**options, **changes), corpus=corpus, retriever=lambda texts: lambda queries: scores
+            [example],
+            NegativeMining(**options, **changes),
+            corpus=corpus,
+            retriever=lambda _: lambda _: scores,
         )
         return set(added(mined))
 

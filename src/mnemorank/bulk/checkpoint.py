@@ -33,9 +33,9 @@ class Failure:
 
     @classmethod
     def of(cls, file: str, line: int, error: MnemorankError) -> Failure:
-        is_input = isinstance(error, InputError)
-        field, message = (error.field, error.message) if is_input else (None, str(error))
-        return cls(file, line, type(error).__name__, field, message)
+        if isinstance(error, InputError):
+            return cls(file, line, type(error).__name__, error.field, error.message)
+        return cls(file, line, type(error).__name__, None, str(error))
 
     def __str__(self) -> str:
         return ": ".join(part for part in (f"{self.file}:{self.line}", self.field, self.message) if part)
@@ -52,6 +52,12 @@ class Checkpoint:
     rows: int
     failures: tuple[Failure, ...]
     facts: Mapping[str, Any]
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Checkpoint:
+        """Read what `dataclasses.asdict` returned."""
+        failures = tuple(Failure(**failure) for failure in values["failures"])
+        return cls(values["block"], values["rows"], failures, values["facts"])
 
 
 def file_name(block: int) -> str:
@@ -88,14 +94,22 @@ def read_checkpoint(folder: Folder, job: str, block: int) -> Checkpoint | None:
     parquet = pyarrow_parquet()
     try:
         with folder.open(file_name(block)) as stream:
-            metadata = parquet.ParquetFile(stream).schema_arrow.metadata or {}
-        note = json.loads(metadata.get(_KEY, b"{}"))
-    except (OSError, ValueError):  # cut short by a crash, where the file system cannot rename
+            note = _note(parquet.ParquetFile(stream).schema_arrow)
+    except (OSError, ValueError):  # missing, or cut short by a crash where the file system cannot rename
         return None
-    if note.pop("job", None) != job:
-        return None
-    failures = tuple(Failure(**failure) for failure in note.pop("failures"))
-    return Checkpoint(**note, failures=failures)
+    return Checkpoint.from_dict(note) if note.get("job") == job else None
+
+
+def read_block_file(folder: Folder, name: str) -> tuple[Checkpoint, Any]:
+    """Return what a block's file says, and its rows as a pyarrow table."""
+    with folder.open(name) as stream:
+        table = pyarrow_parquet().read_table(stream)
+    return Checkpoint.from_dict(_note(table.schema)), table
+
+
+def _note(schema: Any) -> dict[str, Any]:
+    note: dict[str, Any] = json.loads((schema.metadata or {}).get(_KEY, b"{}"))
+    return note
 
 
 def _type(pa: Any, kind: str) -> Any:

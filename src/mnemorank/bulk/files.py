@@ -33,10 +33,11 @@ def pyarrow() -> Any:
 
 
 def pyarrow_parquet() -> Any:
-    pyarrow()
-    import pyarrow.parquet
-
-    return pyarrow.parquet
+    try:
+        import pyarrow.parquet as parquet
+    except ImportError as error:
+        raise MissingExtraError(f"{_NEEDS} ({error})") from error
+    return parquet
 
 
 class Folder:

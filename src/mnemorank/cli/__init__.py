@@ -21,6 +21,7 @@ COMMANDS = (
     "score",
     "prepare",
     "index",
+    "bulk",
     "models",
     "bench",
     "audit",

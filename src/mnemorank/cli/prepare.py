@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 from mnemorank.cli.arguments import add_json, add_model, add_states, positive_int
 
@@ -13,7 +14,11 @@ _MEMORIES_AT_ONCE = 32
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", metavar="FILE", help="JSON Lines, JSON array or CSV of memories; - for standard input")
+    parser.add_argument(
+        "file",
+        metavar="FILE",
+        help="JSON Lines, JSON array or CSV of memories; - for standard input; or the output of `bulk prepare`",
+    )
     add_states(parser, required=True)
     parser.add_argument(
         "--states-megabytes",
@@ -37,6 +42,8 @@ def run(arguments: argparse.Namespace) -> int:
     from mnemorank.cli.output import YELLOW, paint, print_json, progress
     from mnemorank.memory.files import load_memories
 
+    if (Path(arguments.file) / "_job.json").is_file():
+        return _load(arguments)
     warnings: list[str] = []
     memories = load_memories(arguments.file, field=arguments.field, on_error=arguments.on_error, report=warnings.append)
     total = Prepared()
@@ -54,3 +61,16 @@ def run(arguments: argparse.Namespace) -> int:
         for warning in warnings:
             print(paint(f"warning: {warning}", YELLOW))
     return 1 if total.not_stored else 0
+
+
+def _load(arguments: argparse.Namespace) -> int:
+    """Load what `bulk prepare` computed."""
+    from mnemorank.bulk.states import load_states
+    from mnemorank.cli.output import print_json
+
+    memories, not_stored = load_states(arguments.file, arguments.model, arguments.states, arguments.states_megabytes)
+    if arguments.json:
+        print_json({"memories": memories, "new": memories - not_stored, "known": 0, "not_stored": not_stored})
+    else:
+        print(f"{memories} memories loaded" + (f", {not_stored} could not be stored" if not_stored else ""))
+    return 1 if not_stored else 0

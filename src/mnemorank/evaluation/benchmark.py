@@ -94,12 +94,12 @@ def run_benchmark(
     system_seconds = 0.0
     try:
         for number, example in enumerate(progress(read_ahead(islice(loader.read(path), limit)))):
-            question, positions = _question(example)
+            question, positions = question_of(example)
             predictions = {}
             for system, name, system_cache in zip(systems, names, caches, strict=True):
                 prediction = system_cache.get(number) if system_cache else None
                 if prediction is None:
-                    prediction = _predict(system, question, positions)
+                    prediction = predict(system, question, positions)
                     system_seconds += prediction.seconds
                     if system_cache:
                         system_cache.put(number, prediction)
@@ -128,14 +128,15 @@ def unique_names(systems: Sequence[System]) -> list[str]:
     return names
 
 
-def _question(example: Example) -> tuple[Question, list[int]]:
+def question_of(example: Example) -> tuple[Question, list[int]]:
     """Return what systems see, and the position in the example of each of its memories."""
     positions = neutral_order(example)
     memories = [example.candidates[i].memory for i in positions]
     return Question(example.id, example.query, memories, example.query_time), positions
 
 
-def _predict(system: System, question: Question, positions: Sequence[int]) -> Prediction:
+def predict(system: System, question: Question, positions: Sequence[int]) -> Prediction:
+    """Return a system's prediction for the candidates in their original order, and the time it took."""
     started = time.perf_counter()
     prediction = system.rank(question)
     seconds = time.perf_counter() - started
@@ -146,7 +147,7 @@ def _judged_question(
     example: Example, question: Question, positions: Sequence[int], predictions: Mapping[str, Prediction]
 ) -> JudgedQuestion:
     first_stage = baselines["first-stage"]
-    first_stage_prediction = predictions.get(first_stage.name) or _predict(first_stage, question, positions)
+    first_stage_prediction = predictions.get(first_stage.name) or predict(first_stage, question, positions)
     judgments = Judgments.of(example)
     shown = {i for prediction in predictions.values() for i in prediction.ranking[:3]}
     shown |= set(np.flatnonzero(judgments.relevant)[:5].tolist())
