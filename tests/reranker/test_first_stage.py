@@ -66,6 +66,22 @@ def test_windowed_memories_increase_the_first_stage_weight(tiny_onnx):
     assert weight([short, long] * 2, first_stage=0.1, first_stage_windowed=0.3) == pytest.approx(0.2)
 
 
+def test_cosines_have_a_weight_of_their_own(tiny_onnx):
+    model = Model.load(tiny_onnx)
+    weights = PipelineWeights(first_stage=0.5, first_stage_cosine=0.2)
+    reranker = Reranker(replace(model, manifest=replace(model.manifest, weights=weights)))
+
+    def weight(scale, **weights):
+        memories = [{"text": f"Ruby works at Aurora {number}.", "score": scale * number} for number in range(1, 11)]
+        results = reranker.rerank("Where?", memories, explain=True, options=Options(weights=weights)).results
+        return max(result.factors["first_stage"] for result in results) / (4.5 / np.std(np.arange(10)))
+
+    assert weight(0.1) == pytest.approx(0.2)
+    assert weight(1.0) == pytest.approx(0.5)
+    assert weight(0.1, first_stage_cosine=0.3) == pytest.approx(0.3)
+    assert weight(0.1, first_stage=0.7) == pytest.approx(0.7)
+
+
 def test_memories_beyond_max_scored_keep_the_first_stage_order(reranker):
     options = Options(first_stage="none", max_scored=2)
     ranking = reranker.rerank(QUERY, POOL, options=options)

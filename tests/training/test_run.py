@@ -410,7 +410,7 @@ def test_pipeline_settings_are_copied_into_the_manifest(tables, tmp_path):
     }
     train(parse_recipe({**tables, "train": {**tables["train"], "steps": 1}}), tmp_path / "out")
     manifest = load_artifact(tmp_path / "out").manifest
-    assert manifest.weights == PipelineWeights(0.3, 1.2, 2.0, 0.3, 1.5, 0.4)
+    assert manifest.weights == PipelineWeights(0.3, 1.2, None, 2.0, 0.3, 1.5, 0.4)
     assert manifest.windows == Windows(max_count=2)
     assert manifest.abstain_below == 0.2
     assert manifest.calibration == Calibration(0.5, -1.0)

@@ -46,6 +46,8 @@ class PipelineWeights:
 
     :param first_stage: log-odds per standard deviation of the first-stage scores in the pool.
     :param first_stage_windowed: the same for pools of memories too long to be read whole; None for the same weight.
+    :param first_stage_cosine: the same for scores of the caller between -1 and 1, such as cosines; None for the same
+        weight as other scores.
     :param entity_links: the maximum for a memory about something that the query or a good candidate names.
     :param same_day: the share of the lead that other memories of the same day have over the pool's mean.
     :param query_dates: the maximum for a memory from the period that the query names ("last Saturday").
@@ -54,6 +56,7 @@ class PipelineWeights:
 
     first_stage: float = _weight()
     first_stage_windowed: float | None = _weight(default=None)
+    first_stage_cosine: float | None = _weight(default=None)
     entity_links: float = _weight()
     same_day: float = _weight(maximum=1.0)
     query_dates: float = _weight()

@@ -19,6 +19,7 @@ from mnemorank.text.words import terms
 
 # Evidence from smaller pools is scaled down: of two scores, one is always far above the mean.
 FULL_POOL = 10
+_LARGEST_COSINE = 1.0 + 1e-6  # of vectors of length 1, up to rounding
 # Extra weight of the user's words in a chat. On LongMemEval's training questions with BM25 alone, the MAP of sessions
 # is .882 at 0, .901 at .5, .907 at 1, .907 at 2, .906 at 4.
 _USER_WEIGHT = 1.0
@@ -52,9 +53,15 @@ class FirstStageRanking:
             scores = np.full(len(pool), np.nan)
         return cls(scores, _best_first(scores if source == "bm25" else caller_scores), is_bm25)
 
+    @property
+    def is_cosine(self) -> bool:
+        """Whether the scores are the caller's and all between -1 and 1."""
+        known = self.scores[np.isfinite(self.scores)]
+        return not self.is_bm25 and len(known) > 0 and bool(np.abs(known).max() <= _LARGEST_COSINE)
+
     def evidence(self, query: str, scored: Scored, options: Options) -> Floats:
         """Return the log-odds that the first stage is worth to each memory."""
-        weight = first_stage_weight(query, scored, self.is_bm25, options)
+        weight = first_stage_weight(query, scored, self, options)
         return evidence(self.scores, weight, options.first_stage_method or scored.manifest.first_stage_method)
 
 
@@ -72,16 +79,20 @@ def memories_bm25(query: str, memories: Sequence[Memory], *, deadline: Deadline 
     return scores + _USER_WEIGHT * np.nan_to_num(user_scores)
 
 
-def first_stage_weight(query: str, scored: Scored, is_bm25: bool, options: Options) -> float:
+def first_stage_weight(query: str, scored: Scored, first_stage: FirstStageRanking, options: Options) -> float:
     """Return the weight of the first stage for this request, by the manifest and the overrides in the options.
 
     It moves from `first_stage` to `first_stage_windowed` with the share of memories that the model read only in part,
-    and is smaller for BM25 on long queries.
+    and is smaller for BM25 on long queries. Cosines may have a weight of their own.
     """
     weights = replace(scored.manifest.weights, **options.weights)
-    windowed = weights.first_stage if weights.first_stage_windowed is None else weights.first_stage_windowed
-    weight = weights.first_stage + scored.windowed_share() * (windowed - weights.first_stage)
-    return weight * bm25_trust(query, scored.manifest.long_query_terms) if is_bm25 else weight
+    whole = weights.first_stage
+    overridden = "first_stage" in options.weights and "first_stage_cosine" not in options.weights
+    if first_stage.is_cosine and weights.first_stage_cosine is not None and not overridden:
+        whole = weights.first_stage_cosine
+    windowed = whole if weights.first_stage_windowed is None else weights.first_stage_windowed
+    weight = whole + scored.windowed_share() * (windowed - whole)
+    return weight * bm25_trust(query, scored.manifest.long_query_terms) if first_stage.is_bm25 else weight
 
 
 def bm25_trust(query: str, long_query_terms: int | None) -> float:
