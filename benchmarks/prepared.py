@@ -2,7 +2,7 @@
 
     python benchmarks/prepared.py [--model FOLDER --torch FOLDER] [--sizes 10,100,1000,10000,100000] [--json FILE]
 
-`--model` is a split model and `--torch` a torch cross-encoder of the same class of weights (layers, width). Without them,
+`--model` is a split model and `--torch` a torch cross-encoder of the same shape (layers, width). Without them,
 both are made with random weights of MiniLM-L6's shape, `--apart` layers of which read query and memory apart; the speed
 is the same. Prints, as ratios in one run:
 
@@ -28,11 +28,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from speed import make_pairs
 
 from mnemorank import MemoryIndex, Options, Reranker
 from mnemorank.scorers.state_file import StateFile
 from mnemorank.scorers.states import State
+from speed import make_pairs
 
 MINI = Path(str(files("mnemorank") / "assets/models/mini"))
 SHAPE = {"hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 12, "intermediate_size": 1536}

@@ -3,7 +3,7 @@
     python research/first_stages.py OUT.jsonl.gz everyday:dev.jsonl.gz --encoder FOLDER
     mnemorank bench lists OUT.jsonl.gz --model mini --model first-stage
 
-`bench` then compares the model, which blends in these scores, with the order they give (`first-stage`). The folder holds
+`bench` then compares the model, which blends in these scores, with their order (`first-stage`). The folder holds
 `tokenizer.json` and `model.onnx` of an encoder, whose tokens are averaged (`--pooling mean`) or whose first token is
 taken (`--pooling first`).
 """
