@@ -15,6 +15,7 @@ PAGES = [
     ROOT / "README.md",
     ROOT / "CHANGELOG.md",
     ROOT / "CONTRIBUTING.md",
+    ROOT / "SECURITY.md",
     ROOT / "research/log.md",
     ROOT / "src/mnemorank/assets/models/mini/README.md",
     *SITE,
