@@ -91,7 +91,7 @@ function Passage(props: { text: string; passage: string | null }) {
   const to = isWhole || !isLong ? props.text.length : Math.max(from + SHOWN_CHARACTERS, end);
   return (
     <div class="passage">
-      <p dir="auto">
+      <p dir="auto" tabIndex={isLong ? 0 : undefined}>
         {from > 0 && "…"}
         {start < 0 ? (
           props.text.slice(from, to)

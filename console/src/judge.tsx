@@ -5,7 +5,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { isAbort, messageOf, post } from "./api";
 import { describeDates } from "./dates";
 import { type Judgment, type Task, UNJUDGED, isJudged, readTasks, signalsOf, toLists } from "./judgments";
-import { type Pool, SAMPLE_QUESTIONS } from "./pool";
+import { type Pool, SAMPLE_QUESTIONS, poolOptions } from "./pool";
 import { Relevance } from "./rankings";
 import type { Memory, Ranking, Session } from "./types";
 import { Card, Empty, Field, Notice, count, download } from "./ui";
@@ -203,7 +203,7 @@ function Labeling({ progress, pool, canSave, isOpen, onProgress }: LabelingProps
         const memories = task.memories ?? pool.memories;
         const ranking = isIndex
           ? await post<Ranking>("v1/index/search", shared, controller.signal)
-          : await post<Ranking>("v1/memories/rerank", { ...shared, memories }, controller.signal);
+          : await post<Ranking>("v1/memories/rerank", { ...shared, memories, options: poolOptions({ ...pool, memories }) }, controller.signal);
         setShown({
           eventId: ranking.event_id,
           memories: ranking.results.map((result) => result.memory ?? memories[result.index] ?? { text: result.text ?? "" }),
@@ -365,7 +365,7 @@ function Labeling({ progress, pool, canSave, isOpen, onProgress }: LabelingProps
                   <button type="button" aria-pressed={value === "down"} class={value === "down" ? "down" : ""} onClick={() => mark(rank, "down")} aria-label={`Not relevant: result ${rank}`} title="Not relevant (D)">
                     <Thumb isDown />
                   </button>
-                  <button type="button" aria-pressed={isFirst} class={isFirst ? "up" : ""} onClick={() => putFirst(rank)} aria-label={`Should be first: result ${rank}`} title="Should be first (F)">
+                  <button type="button" aria-pressed={isFirst} class={isFirst ? "up" : ""} onClick={() => putFirst(rank)} aria-label={`1st: result ${rank} should be first`} title="Should be first (F)">
                     1st
                   </button>
                 </div>

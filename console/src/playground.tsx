@@ -5,7 +5,7 @@ import { useCallback, useEffect, useMemo, useRef, useState } from "preact/hooks"
 import { isAbort, messageOf, post } from "./api";
 import { Detail } from "./detail";
 import { OptionsForm, requestFields } from "./options";
-import { INDEX, type Pool, SAMPLE_QUESTIONS, loadSample, readFile } from "./pool";
+import { INDEX, type Pool, SAMPLE_QUESTIONS, hasScores, loadSample, poolOptions, readFile } from "./pool";
 import { Rankings } from "./rankings";
 import { Snippets } from "./snippets";
 import { DEFAULTS, type OptionSet, type Settings, decodeShared, encodeShared } from "./state";
@@ -13,9 +13,6 @@ import { Timeline } from "./timeline";
 import type { Memory, Ranking, Result, Session } from "./types";
 import { Card, Dialog, Empty, Field, Notice, count } from "./ui";
 
-/** From this size on, only the best of the first stage are scored unless the options say otherwise. */
-const LARGE_POOL = 500;
-const SCORED_OF_LARGE_POOL = 200;
 const DEBOUNCE_MS = 200;
 
 interface Outcome {
@@ -57,13 +54,20 @@ export function Playground({ session, pool, onPool, isOpen }: Props) {
     [onPool],
   );
 
-  const useSample = useCallback(async () => {
+  const useSample = useCallback(async (notes: string[] = []) => {
     try {
-      usePool(await loadSample());
+      usePool(await loadSample(), notes);
     } catch (error) {
       setProblem(messageOf(error));
     }
   }, [usePool]);
+
+  const startSample = async (notes: string[]) => {
+    const first = SAMPLE_QUESTIONS[0]?.[0] ?? "";
+    setDraft(first);
+    change({ query: first });
+    await useSample(notes);
+  };
 
   const open = useCallback(
     async (hash: string) => {
@@ -75,27 +79,18 @@ export function Playground({ session, pool, onPool, isOpen }: Props) {
         setDraft(rest.query);
         if (source === "index") usePool(INDEX);
         else if (source === "own" && memories) usePool({ source, name: name ?? "Shared memories", memories });
-        else {
-          await useSample();
-          if (source === "own") setNotes(["The link does not contain the memories, since they are too large. Load the file."]);
-        }
-        return true;
+        else await useSample(source === "own" ? ["The link does not contain the memories, since they are too large. Load the file."] : []);
       } catch {
-        setNotes(["The link is damaged, so the sample is shown."]);
-        return false;
+        await startSample(["The link is damaged, so the sample is shown."]);
       }
+      return true;
     },
     [usePool, useSample],
   );
 
   useEffect(() => {
     const start = async () => {
-      if (!(await open(location.hash))) {
-        const first = SAMPLE_QUESTIONS[0]?.[0] ?? "";
-        setDraft(first);
-        change({ query: first });
-        await useSample();
-      }
+      if (!(await open(location.hash))) await startSample([]);
       isReady.current = true;
     };
     void start();
@@ -108,7 +103,7 @@ export function Playground({ session, pool, onPool, isOpen }: Props) {
   const path = isIndex ? "v1/index/search" : "v1/memories/rerank";
   const bodyWith = (options: OptionSet): Record<string, unknown> => {
     const fields = requestFields(options);
-    if (!isIndex && pool.memories.length > LARGE_POOL) fields.options = { max_scored: SCORED_OF_LARGE_POOL, ...fields.options };
+    fields.options = { ...poolOptions(pool), ...fields.options };
     return {
       query: settings.query,
       ...(isIndex ? { candidates: 64 } : { memories: pool.memories }),
@@ -283,7 +278,7 @@ export function Playground({ session, pool, onPool, isOpen }: Props) {
                 Paste
               </button>
               {pool.source !== "sample" && (
-                <button type="button" onClick={useSample}>
+                <button type="button" onClick={() => void useSample()}>
                   Sample
                 </button>
               )}
@@ -422,7 +417,7 @@ export function Playground({ session, pool, onPool, isOpen }: Props) {
                   left={
                     outcome.other
                       ? { title: `A: ${ranking.model.name} ${ranking.model.version}`, results: ranking.results }
-                      : { title: retrieverName(pool), results: shown.retrieved, plain: true }
+                      : { title: retrieverName(pool, settings.options), results: shown.retrieved, plain: true }
                   }
                   right={
                     outcome.other
@@ -506,9 +501,10 @@ function describe(outcome: Outcome, pool: Pool): string {
   return `${pairs}${left > 0 ? `${count(left)} left out, ` : ""}${Math.round(milliseconds)} ms`;
 }
 
-function retrieverName(pool: Pool): string {
-  const hasScores = pool.memories.some((memory) => memory.first_stage_score !== undefined);
-  return hasScores ? "Your retriever" : pool.source === "index" ? "First stage" : "BM25";
+function retrieverName(pool: Pool, options: OptionSet): string {
+  if (pool.source === "index") return "First stage";
+  const source = options.first_stage ?? (hasScores(pool) ? "given" : "bm25");
+  return source === "bm25" ? "BM25" : hasScores(pool) ? "Your retriever" : "Your order";
 }
 
 function successor(result: Result, ranking: Ranking): Result | undefined {

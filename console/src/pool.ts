@@ -1,6 +1,7 @@
 /** The memories that the playground ranks: the sample, the user's own, or the server's index. */
 
 import { getText, post } from "./api";
+import type { OptionSet } from "./state";
 import type { Memory } from "./types";
 
 export interface Pool {
@@ -23,6 +24,23 @@ export const SAMPLE_QUESTIONS: readonly (readonly [string, string | null])[] = [
 export async function loadSample(): Promise<Pool> {
   const lines = (await getText("console/sample.jsonl")).split("\n").filter((line) => line.trim());
   return { ...SAMPLE, memories: lines.map((line) => JSON.parse(line) as Memory) };
+}
+
+/** From this size on, only the best of the first stage are scored unless the options say otherwise. */
+const LARGE_POOL = 500;
+const SCORED_OF_LARGE_POOL = 200;
+
+export function hasScores(pool: Pool): boolean {
+  return pool.memories.some((memory) => memory.first_stage_score !== undefined);
+}
+
+/** The defaults that suit a pool: BM25 stands in for a retriever that gave no scores. */
+export function poolOptions(pool: Pool): OptionSet {
+  if (pool.source === "index") return {};
+  return {
+    ...(!hasScores(pool) && { first_stage: "bm25" }),
+    ...(pool.memories.length > LARGE_POOL && { max_scored: SCORED_OF_LARGE_POOL }),
+  };
 }
 
 /** Let the server read a file, so that it is read as by every other tool. */
