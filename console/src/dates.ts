@@ -35,9 +35,10 @@ export function spanOf(memory: Memory): Span | null {
   return { start, end: Math.max(start, dayOf(memory.occurred_end) ?? start) };
 }
 
-export function describeDates(memory: Memory): string {
-  const [start, end] = [memory.occurred_start?.slice(0, 10), memory.occurred_end?.slice(0, 10)];
+/** @param length 10 for days, 7 for months */
+export function describeDates(memory: Memory, length = 10): string {
+  const [start, end] = [memory.occurred_start?.slice(0, length), memory.occurred_end?.slice(0, length)];
   if (start && end && start !== end) return `${start} – ${end}`;
   if (start ?? end) return end && !start ? `until ${end}` : (start ?? "");
-  return memory.mentioned_at ? memory.mentioned_at.slice(0, 10) : "";
+  return memory.mentioned_at ? memory.mentioned_at.slice(0, length) : "";
 }

@@ -32,6 +32,7 @@ interface Props {
   memory: Memory | undefined;
   of: number;
   replacedBy: Result | undefined;
+  asOf: string;
   onSelect: (index: number) => void;
 }
 
@@ -66,7 +67,7 @@ export function Detail(props: Props) {
         </div>
       )}
       <h3>Why it is here</h3>
-      <Waterfall result={result} />
+      <Waterfall result={result} move={moveOf(props)} />
       <dl class="facts">
         {facts
           .filter(([, value]) => value)
@@ -113,7 +114,15 @@ function Passage(props: { text: string; passage: string | null }) {
   );
 }
 
-function Waterfall(props: { result: Result }) {
+/** Why a result is not where its score would put it. */
+function moveOf({ result, memory, asOf }: Props): string {
+  if (result.stale) return "Moved below its successor";
+  const start = memory?.occurred_start ?? memory?.mentioned_at;
+  if (asOf && start && start.slice(0, asOf.length) > asOf) return `Not yet known on ${asOf}`;
+  return "Adjusted to its place";
+}
+
+function Waterfall(props: { result: Result; move: string }) {
   const { factors, relevance, score } = props.result;
   if (relevance === null || score === null) return <p class="muted">The model did not score this memory.</p>;
   if (!factors || Object.keys(factors).length === 0) return null;
@@ -164,7 +173,7 @@ function Waterfall(props: { result: Result }) {
         {isMoved && (
           <tr>
             <th scope="row" colSpan={2}>
-              {props.result.stale ? "Moved below its successor" : "Adjusted to its place"}
+              {props.move}
             </th>
             <td class="number">{signed(score - expected)}</td>
           </tr>

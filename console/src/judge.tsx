@@ -64,7 +64,7 @@ export function Judge({ session, pool, isOpen }: { session: Session; pool: Pool;
       {notice && <Notice kind="warn">{notice}</Notice>}
       {progress ? (
         <Labeling
-          key={progress.tasks.length}
+          key={progress.position} // each query starts fresh, so that no mark of the last one is left
           progress={progress}
           pool={pool}
           canSave={canSave}
@@ -163,6 +163,17 @@ function KeyHelp() {
   );
 }
 
+/** State, a function that returns it without delay, and a function that sets it. */
+function useStateNow<T>(initial: T): [T, () => T, (value: T) => void] {
+  const [value, setValue] = useState(initial);
+  const now = useRef(initial);
+  const set = (next: T) => {
+    now.current = next;
+    setValue(() => next);
+  };
+  return [value, () => now.current, set];
+}
+
 function Thumb(props: { isDown?: boolean }) {
   return (
     <svg width="16" height="16" viewBox="0 0 24 24" aria-hidden="true" class={props.isDown ? "flipped" : ""}>
@@ -183,17 +194,14 @@ function Labeling({ progress, pool, canSave, isOpen, onProgress }: LabelingProps
   const { tasks, position, judgments } = progress;
   const task = tasks[position];
   const [shown, setShown] = useState<{ eventId: string | null; memories: Memory[]; relevance: (number | null)[] } | null>(null);
-  const [draft, setDraft] = useState<Judgment>(UNJUDGED);
-  const [chosen, setChosen] = useState(0);
+  // Kept at once, not with the next frame: keys may follow each other faster than the page is drawn.
+  const [draft, draftNow, setDraft] = useStateNow<Judgment>(judgments[position] ?? UNJUDGED);
+  const [chosen, chosenNow, setChosen] = useStateNow(0);
   const [problem, setProblem] = useState("");
   const [isSaving, setSaving] = useState(false);
   const list = useRef<HTMLOListElement>(null);
 
   useEffect(() => {
-    setShown(null);
-    setChosen(0);
-    setProblem("");
-    setDraft(judgments[position] ?? UNJUDGED);
     if (!task) return;
     const controller = new AbortController();
     const load = async () => {
@@ -216,24 +224,21 @@ function Labeling({ progress, pool, canSave, isOpen, onProgress }: LabelingProps
     // The pool may still be on its way right after the page was opened.
     if (task.memories || pool.source === "index" || pool.memories.length) void load();
     return () => controller.abort();
-  }, [position, pool]);
+  }, [pool]);
 
-  const mark = (rank: number, value: "up" | "down") =>
-    setDraft((old) => {
-      const marks = { ...old.marks };
-      if (marks[rank] === value) delete marks[rank];
-      else marks[rank] = value;
-      const first = value === "down" && old.first === rank ? null : old.first;
-      return { ...old, marks, first: marks[rank] === "up" || old.first !== rank ? first : null, none: false };
-    });
-  const putFirst = (rank: number) =>
-    setDraft((old) => ({
-      ...old,
-      first: old.first === rank ? null : rank,
-      marks: { ...old.marks, [rank]: "up" },
-      none: false,
-    }));
-  const toggleNone = () => setDraft((old) => (old.none ? UNJUDGED : { ...UNJUDGED, none: true }));
+  const mark = (rank: number, value: "up" | "down") => {
+    const marks = { ...draftNow().marks };
+    if (marks[rank] === value) delete marks[rank];
+    else marks[rank] = value;
+    const { first } = draftNow();
+    setDraft({ marks, first: first === rank && marks[rank] !== "up" ? null : first, none: false });
+  };
+  const putFirst = (rank: number) => {
+    const { first, marks } = draftNow();
+    setDraft({ first: first === rank ? null : rank, marks: { ...marks, [rank]: "up" }, none: false });
+  };
+  const toggleNone = () => setDraft(draftNow().none ? UNJUDGED : { ...UNJUDGED, none: true });
+  const choose = (step: number) => setChosen(Math.max(0, Math.min((shown?.memories.length ?? 1) - 1, chosenNow() + step)));
 
   const go = (step: number, judgment?: Judgment) => {
     const next = [...judgments];
@@ -242,15 +247,16 @@ function Labeling({ progress, pool, canSave, isOpen, onProgress }: LabelingProps
   };
   const save = async () => {
     if (!shown || isSaving) return;
-    if (!isJudged(draft)) {
+    const judgment = draftNow();
+    if (!isJudged(judgment)) {
       setProblem("Mark a memory, press X if none answers, or S to skip.");
       return;
     }
     setSaving(true);
     try {
       if (canSave && shown.eventId)
-        await post("v1/feedback", { event_id: shown.eventId, signals: signalsOf(draft) });
-      go(1, { ...draft, memories: shown.memories });
+        await post("v1/feedback", { event_id: shown.eventId, signals: signalsOf(judgment) });
+      go(1, { ...judgment, memories: shown.memories });
     } catch (error) {
       setProblem(messageOf(error));
     }
@@ -264,13 +270,13 @@ function Labeling({ progress, pool, canSave, isOpen, onProgress }: LabelingProps
     const key = event.key.toLowerCase();
     const last = (shown?.memories.length ?? 1) - 1;
     const actions: Record<string, () => void> = {
-      arrowdown: () => setChosen((old) => Math.min(last, old + 1)),
-      j: () => setChosen((old) => Math.min(last, old + 1)),
-      arrowup: () => setChosen((old) => Math.max(0, old - 1)),
-      k: () => setChosen((old) => Math.max(0, old - 1)),
-      u: () => mark(chosen + 1, "up"),
-      d: () => mark(chosen + 1, "down"),
-      f: () => putFirst(chosen + 1),
+      arrowdown: () => choose(1),
+      j: () => choose(1),
+      arrowup: () => choose(-1),
+      k: () => choose(-1),
+      u: () => mark(chosenNow() + 1, "up"),
+      d: () => mark(chosenNow() + 1, "down"),
+      f: () => putFirst(chosenNow() + 1),
       x: toggleNone,
       s: () => go(1),
       b: () => go(-1),

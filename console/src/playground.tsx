@@ -416,12 +416,12 @@ export function Playground({ session, pool, onPool, isOpen }: Props) {
                 <Rankings
                   left={
                     outcome.other
-                      ? { title: `A: ${ranking.model.name} ${ranking.model.version}`, results: ranking.results }
+                      ? { title: sideName("A", ranking, settings.options), results: ranking.results }
                       : { title: retrieverName(pool, settings.options), results: shown.retrieved, plain: true }
                   }
                   right={
                     outcome.other
-                      ? { title: `B: ${right.model.name} ${right.model.version}`, results: right.results }
+                      ? { title: sideName("B", right, settings.compare?.options ?? {}), results: right.results }
                       : { title: "mnemorank", results: right.results }
                   }
                   memories={shown.memoryOf}
@@ -443,6 +443,7 @@ export function Playground({ session, pool, onPool, isOpen }: Props) {
                 memory={shown.memoryOf(chosen.index)}
                 of={right.results.length}
                 replacedBy={successor(chosen, right)}
+                asOf={settings.asOf}
                 onSelect={setSelected}
               />
             </Card>
@@ -505,6 +506,11 @@ function retrieverName(pool: Pool, options: OptionSet): string {
   if (pool.source === "index") return "First stage";
   const source = options.first_stage ?? (hasScores(pool) ? "given" : "bm25");
   return source === "bm25" ? "BM25" : hasScores(pool) ? "Your retriever" : "Your order";
+}
+
+function sideName(side: string, { model }: Ranking, options: OptionSet): string {
+  const changed = Object.entries(options).map(([name, value]) => `${name} ${value}`);
+  return [`${side}: ${model.name} ${model.version}`, ...changed].join(", ");
 }
 
 function successor(result: Result, ranking: Ranking): Result | undefined {

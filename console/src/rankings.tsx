@@ -170,7 +170,7 @@ function Lines(props: Props & { first: number; last: number }) {
 function Row(props: { place: number; result: Result; plain: boolean; memory: Memory | undefined }) {
   const { result, memory } = props;
   const text = (memory?.text ?? result.text ?? "").slice(0, SHOWN_CHARACTERS);
-  const dates = memory ? describeDates(memory) : "";
+  const dates = memory ? describeDates(memory, memory.occurred_end ? 7 : 10) : "";
   return (
     <div class={`result ${result.stale && !props.plain ? "stale" : ""}`}>
       <span class="place">{props.place}</span>

@@ -14,6 +14,7 @@ import pytest
 from mnemorank.server import ServerSettings
 from tests.server.conftest import Running
 
+Image = pytest.importorskip("PIL.Image", reason="needs the package pillow")
 playwright = pytest.importorskip("playwright.sync_api", reason="needs the package playwright")
 
 ROOT = Path(__file__).parents[2]
@@ -41,7 +42,7 @@ def open_page(browser) -> Iterator[Callable[..., Any]]:
     """Open a page. The test fails if the page logged an error, or asked another host for anything."""
     contexts, problems = [], []
 
-    def open_one(url: str, *, width: int = 1440, height: int = 1000, dark: bool = False, **options: Any) -> Any:
+    def open_one(url: str, *, width: int = 1400, height: int = 900, dark: bool = False, **options: Any) -> Any:
         context = browser.new_context(
             viewport={"width": width, "height": height},
             color_scheme="dark" if dark else "light",
@@ -97,8 +98,10 @@ def screenshot() -> Callable[[Any, str], None]:
 
     def take(page: Any, name: str) -> None:
         if os.environ.get("MNEMORANK_UPDATE_DOCS"):
-            IMAGES.mkdir(exist_ok=True)
-            page.screenshot(path=IMAGES / f"console-{name}.png", animations="disabled")
+            path = IMAGES / f"console-{name}.png"
+            page.evaluate("scrollTo(0, 0); document.activeElement?.matches('dialog *') || document.activeElement?.blur()")
+            page.screenshot(path=path, animations="disabled")
+            Image.open(path).convert("RGB").quantize(128, dither=Image.Dither.NONE).save(path, optimize=True)
 
     return take
 
