@@ -3,7 +3,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test test-integrations check lint coverage docs wheel clean
+.PHONY: demo test test-integrations check lint coverage docs console wheel clean
 
 demo: $(VENV)/.demo
 	@$(BIN)/mnemorank demo
@@ -33,6 +33,11 @@ coverage: $(VENV)/.dev $(VENV)/.browser
 docs: $(VENV)/.docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
+# Build the page of the console, which is committed, and fail if that changes it: the build must be that of the source.
+console:
+	cd console && npm ci --no-fund --no-audit && npm run build
+	git diff --exit-code --stat src/mnemorank/assets/console
+
 wheel: $(BIN)/python
 	$(PIP) build
 	$(BIN)/python -m build --wheel --outdir dist
@@ -54,11 +59,15 @@ $(VENV)/.docs: $(BIN)/python pyproject.toml
 	$(PIP) -e '.[docs]'
 	@touch $@
 
-# One test opens the benchmark report in Chromium; it is skipped where Chromium cannot be installed.
+# The tests of the console and of the benchmark report need Chromium, and some of them axe-core; they are skipped where
+# these cannot be installed.
 $(VENV)/.browser: $(BIN)/python
 	@command -v chromium >/dev/null || [ "$$(id -u)" != 0 ] || ! command -v apt-get >/dev/null \
 	  || timeout 240 sh -c 'apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium' >/dev/null 2>&1 \
-	  || echo "Chromium could not be installed: the browser test will be skipped"
+	  || echo "Chromium could not be installed: the browser tests will be skipped"
+	@[ -d console/node_modules ] || ! command -v npm >/dev/null \
+	  || (cd console && timeout 120 npm ci --no-fund --no-audit >/dev/null 2>&1) \
+	  || echo "axe-core could not be installed: the accessibility tests will be skipped"
 	@touch $@
 
 clean:

@@ -41,6 +41,9 @@ export function Chart(props: Props) {
   const plot = useRef<uPlot | null>(null);
   const [at, setAt] = useState<number | null>(null);
   const [theme, setTheme] = useState(0);
+  // The axes are drawn long after the chart was made, with the labels of the latest data.
+  const labelX = useRef(props.formatX);
+  labelX.current = props.formatX;
   const shape = props.series.map((series) => `${series.label}${series.color}`).join("|");
 
   useEffect(() => {
@@ -59,7 +62,8 @@ export function Chart(props: Props) {
     if (!element) return;
     const [muted, line] = [colorOf("muted"), colorOf("line")];
     const axis = { stroke: muted, grid: { stroke: line, width: 1 }, ticks: { show: false }, font: "12px Inter, system-ui, sans-serif", gap: 6 };
-    const formatX = props.formatX;
+    const isTime = !props.formatX;
+    const hasBars = props.series.some((series) => series.bars);
     const format = props.series[0]?.format ?? String;
     const chart = new uPlot(
       {
@@ -69,11 +73,12 @@ export function Chart(props: Props) {
         padding: [8, 8, 0, 0],
         cursor: { y: false, points: { size: 7 }, drag: { x: false, y: false } },
         scales: {
-          x: { time: !formatX },
+          // Bars are drawn around their place, so that those at the edges need room.
+          x: { time: isTime, ...(hasBars && { range: (_, low, high) => [low - 0.5, high + 0.5] }) },
           y: { range: (_, __, high) => [0, props.max ?? Math.max(high * 1.1, 1e-6)] },
         },
         axes: [
-          { ...axis, size: 30, grid: { show: false }, values: (_, ticks) => ticks.map(formatX ?? clock) },
+          { ...axis, size: 30, grid: { show: false }, values: (_, ticks) => ticks.map(labelX.current ?? clock) },
           { ...axis, size: 58, values: (_, ticks) => ticks.map((tick) => format(tick)) },
         ],
         series: [
@@ -87,7 +92,7 @@ export function Chart(props: Props) {
               width: series.bars ? 0 : 2,
               ...(series.bars && { paths: uPlot.paths.bars?.({ size: [0.7, 40], radius: 0.2 }), fill: stroke }),
               ...(series.fill && { fill: soft }),
-              points: { show: !series.bars && series.values.filter((value) => value !== null).length < 3 },
+              points: { show: (self, place) => !series.bars && (self.data[place] ?? []).filter((value) => value !== null).length < 3 },
               spanGaps: true,
             } as uPlot.Series;
           }),

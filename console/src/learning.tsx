@@ -84,9 +84,9 @@ export function Learning({ session, onChange }: { session: Session; onChange: ()
       <div class="tiles">
         <Tile label="In service" value={status.current ?? "–"} note={status.previous ? `before: ${status.previous}` : "first version"} />
         <Tile label="Queries" value={count(status.events)} note={`and ${count(status.test_events)} of test traffic`} />
-        <Tile label="Signals" value={count(status.signals)} note="thumbs, citations, clicks" />
+        <Tile label="Signals" value={count(status.signals)} note="of people and agents" />
         <Tile label="Examples" value={count(status.examples.train ?? 0)} note={`and ${count(status.examples["held-out"] ?? 0)} held out`} />
-        <Tile label="New examples" value={count(status.untrained_examples)} note="no model has seen them" />
+        <Tile label="New examples" value={count(status.untrained_examples)} note="not trained on yet" />
       </div>
       <div class="row wrap">
         <button type="button" onClick={mine}>

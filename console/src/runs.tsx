@@ -101,14 +101,14 @@ function RunDetail({ id, onCancel }: { id: string; onCancel: () => void }) {
             label="Training loss by step"
             x={curve.map((_, place) => place)}
             formatX={(place) => String(curve[Math.round(place)]?.step ?? "")}
-            series={[{ label: "Loss", values: curve.map((point) => point.loss), color: "accent", format: (value) => value.toFixed(3) }]}
+            series={[{ label: "Loss", values: curve.map((point) => point.loss), color: "accent", format: (value) => value.toFixed(2) }]}
           />
           <Chart
             label="Dev score by step"
             x={curve.map((_, place) => place)}
             formatX={(place) => String(curve[Math.round(place)]?.step ?? "")}
             max={1}
-            series={[{ label: "Dev", values: curve.map((point) => point.dev), color: "good", format: (value) => value.toFixed(3) }]}
+            series={[{ label: "Dev", values: curve.map((point) => point.dev), color: "good", format: (value) => value.toFixed(2) }]}
           />
         </div>
       ) : (

@@ -99,7 +99,9 @@ def screenshot() -> Callable[[Any, str], None]:
     def take(page: Any, name: str) -> None:
         if os.environ.get("MNEMORANK_UPDATE_DOCS"):
             path = IMAGES / f"console-{name}.png"
-            page.evaluate("scrollTo(0, 0); document.activeElement?.matches('dialog *') || document.activeElement?.blur()")
+            page.evaluate(
+                "scrollTo(0, 0); document.activeElement?.matches('dialog *') || document.activeElement?.blur()"
+            )
             page.screenshot(path=path, animations="disabled")
             Image.open(path).convert("RGB").quantize(128, dither=Image.Dither.NONE).save(path, optimize=True)
 

@@ -30,7 +30,9 @@ def test_a_key_is_required_when_keys_are_set(serve, keys, open_page):
     field.fill(reader)
     page.get_by_role("button", name="Continue").click()
     page.locator(".column.right .slot").first.wait_for()
-    stored = page.evaluate("[Object.values(sessionStorage), Object.values(localStorage), location.href, document.cookie]")
+    stored = page.evaluate(
+        "[Object.values(sessionStorage), Object.values(localStorage), location.href, document.cookie]"
+    )
     assert reader in stored[0]
     assert reader not in str(stored[1:]), "the key is nowhere but in this tab"
     page.reload()

@@ -78,6 +78,7 @@ def test_the_as_of_slider_changes_the_order(server, open_page, screenshot):
     )
     page.locator(".column.right .slot").first.filter(has_text="Zenith").wait_for()
     assert slider.get_attribute("aria-valuetext") == "2023-06-01"
+    page.locator(".column.right .slot").first.click()
     screenshot(page, "as-of")
     slider.press("End")
     page.locator(".column.right .slot").first.filter(has_text="Aurora Labs").wait_for()
@@ -133,7 +134,11 @@ def test_reads_files_as_the_command_line_does(server, open_page):
     page = open_page(f"{server.url}/console")
     ranked(page)
     page.get_by_label("Open file").first.set_input_files(
-        {"name": "m.csv", "mimeType": "text/csv", "buffer": b"text,date\nRuby moved to Porto.,2025-01-02\nThe cat sleeps.,\n"}
+        {
+            "name": "m.csv",
+            "mimeType": "text/csv",
+            "buffer": b"text,date\nRuby moved to Porto.,2025-01-02\nThe cat sleeps.,\n",
+        }
     )
     page.locator(".column.right .slot").first.filter(has_text="Porto").wait_for()
     assert "2 memories" in page.get_by_role("complementary", name="Settings").inner_text()
@@ -141,6 +146,17 @@ def test_reads_files_as_the_command_line_does(server, open_page):
         {"name": "m.jsonl", "mimeType": "application/json", "buffer": b'{"text": "fine"}\n{broken\n'}
     )
     page.get_by_role("alert").filter(has_text="m.jsonl:2").wait_for()
+
+
+def test_searches_the_index(serve, open_page, tmp_path):
+    server = serve(index=tmp_path / "memories.db")
+    memories = [{"id": "k", "text": "The spare key is in the blue vase."}, {"id": "t", "text": "Ruby likes tea."}]
+    assert server.client.post("/v1/index/add", json={"memories": memories}).status_code == 200
+    page = open_page(f"{server.url}/console")
+    ranked(page)
+    page.get_by_role("button", name="Index").click()
+    ask(page, "Where is the spare key?")
+    page.locator(".column.right .slot").first.filter(has_text="blue vase").wait_for()
 
 
 def test_hostile_texts_are_inert(server, open_page):
@@ -173,7 +189,9 @@ def test_hostile_texts_are_inert(server, open_page):
 def test_ten_thousand_memories(server, open_page):
     page = open_page(f"{server.url}/console")
     ranked(page)
-    memories = [{"id": str(i), "text": f"Note {i} about the garden", "occurred_start": "2024-01-01"} for i in range(9999)]
+    memories = [
+        {"id": str(i), "text": f"Note {i} about the garden", "occurred_start": "2024-01-01"} for i in range(9999)
+    ]
     memories.append({"id": "x", "text": "The spare key is in the blue vase."})
     page.get_by_label("Open file").first.set_input_files(
         {"name": "many.jsonl", "mimeType": "application/json", "buffer": lines(memories).encode()}

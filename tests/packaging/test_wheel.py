@@ -54,6 +54,7 @@ def test_holds_the_package_and_its_assets_and_nothing_else(wheel: Path):
         "models/mini/model.onnx",
         "models/mini/mnemorank.json",
         "samples/memories.jsonl",
+        "console/app.js",
         "recipes/hindsight.toml",
         "datasets/dated/dev.jsonl",
     ):

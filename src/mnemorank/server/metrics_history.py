@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -38,11 +38,20 @@ class _Sample:
 
 
 class MetricsHistory:
-    """Samples of the metrics at regular intervals, the oldest dropped after an hour."""
+    """Samples of the metrics at regular intervals, the oldest dropped after an hour.
 
-    def __init__(self, metrics: Metrics, interval_seconds: float = _INTERVAL_SECONDS) -> None:
+    :param clock: returns seconds since 1970.
+    """
+
+    def __init__(
+        self,
+        metrics: Metrics,
+        interval_seconds: float = _INTERVAL_SECONDS,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
         self._metrics = metrics
         self._interval = interval_seconds
+        self._clock = clock
         self._samples: deque[_Sample] = deque(maxlen=int(_SECONDS / interval_seconds) + 1)
 
     async def record(self) -> None:
@@ -76,7 +85,7 @@ class MetricsHistory:
                 buckets[bound] = buckets.get(bound, 0.0) + value
         value_of = self._metrics.registry.get_sample_value
         return _Sample(
-            time=time.time(),
+            time=self._clock(),
             requests=requests,
             failures=failures,
             pairs=value_of("mnemorank_pairs_total") or 0.0,
