@@ -121,6 +121,11 @@ def test_reports(client):
     memories = client.get("/v1/learning/reports/unused", params={"min_count": 3}).json()["memories"]
     assert "zoo" in {memory["tenant"] for memory in memories}
     assert client.get("/v1/learning/reports/no-hits").status_code == 200
+    (today,) = client.get("/v1/learning/reports/daily", params={"days": 1}).json()["days"]
+    assert today["events"] >= 3
+    assert client.get("/v1/learning/reports/daily", params={"days": 0}).status_code == 422
+    examples = client.get("/v1/learning/examples", params={"limit": 1}).json()
+    assert len(examples["examples"]) <= 1
     response = client.get("/v1/learning/shadow/0001")
     assert (response.status_code, response.json()["error"]["code"]) == (409, "no_feedback")
 

@@ -33,6 +33,8 @@ def test_a_clearly_better_candidate_is_promoted():
     assert decision.promote
     assert failed_checks(decision) == []
     assert len(decision.reasons) == len(decision.checks)
+    gain = next(check for check in decision.checks if check.name == "gain")
+    assert 0 < gain.low < gain.candidate - gain.current < gain.high
 
 
 def test_an_equal_candidate_is_not_promoted():

@@ -1,4 +1,4 @@
-from mnemorank.learning.reports import unanswered_queries, unused_memories
+from mnemorank.learning.reports import DayReport, daily_feedback, unanswered_queries, unused_memories
 from mnemorank.learning.signals import Signal
 from tests.learning.factories import make_event
 
@@ -35,3 +35,16 @@ def test_queries_without_a_useful_result(store):
         ("Who is Zed?", 1, 0, 1),
     ]
     assert len(unanswered_queries(store.events(), min_asked=2)) == 1
+
+
+def test_events_and_signals_by_day(store):
+    day = 86_400.0
+    for time, abstained in ((1.0, False), (day - 1, True), (3 * day, False)):
+        event_id = store.record(make_event("q", time=time, abstained=abstained))
+        store.add_signals([Signal(event_id, "cited", 1, time=time + 1), Signal(event_id, "thumbs_up", 2, time=time + 1)])
+    store.record(make_event("test", time=5.0, test=True))
+    assert daily_feedback(store.events()) == [
+        DayReport("1970-01-01", 2, 1, {"cited": 2, "thumbs_up": 2}),
+        DayReport("1970-01-04", 1, 0, {"cited": 1, "thumbs_up": 1}),
+    ]
+    assert [report.day for report in daily_feedback(store.events(since=day))] == ["1970-01-04"]

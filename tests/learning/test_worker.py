@@ -262,3 +262,18 @@ def test_the_command_line(root, capsys):
     assert learn("report", "no-hits", "--min-count", "1", "--json") == 0
     assert learn("export", "nobody") == 0
     assert learn("expire") == 0
+
+
+def test_the_curve_of_a_run_survives_a_line_that_a_kill_cut_short(root):
+    run = create_run(root)
+    with Loop(root) as loop:
+        loop.runs.add_to_curve(run.id, {"stage": "train", "step": 1, "steps": 9, "loss": 2.0, "dev": None, "more": 1})
+        with (loop.runs.folder(run.id) / "curve.jsonl").open("a") as stream:
+            stream.write('{"stage": "tra')
+        loop.runs.add_to_curve(run.id, {"stage": "train", "step": 2, "steps": 9, "loss": 1.0, "dev": 0.5})
+        curve = loop.runs.curve(run.id)
+        assert [(point["step"], point["loss"], point["dev"]) for point in curve] == [(1, 2.0, None), (2, 1.0, 0.5)]
+        for step in range(3, 1300):
+            loop.runs.add_to_curve(run.id, {"step": step})
+        thin = loop.runs.curve(run.id, max_points=100)
+        assert 50 < len(thin) <= 100
