@@ -79,7 +79,7 @@ export function Chart(props: Props) {
         },
         axes: [
           { ...axis, size: 30, grid: { show: false }, values: (_, ticks) => ticks.map(labelX.current ?? clock) },
-          { ...axis, size: 58, values: (_, ticks) => ticks.map((tick) => format(tick)) },
+          { ...axis, size: 64, values: (_, ticks) => ticks.map((tick) => format(tick)) },
         ],
         series: [
           {},

@@ -11,8 +11,8 @@ const POLL_MS = 5000;
 
 const milliseconds = (seconds: number): string =>
   seconds >= 1 ? `${seconds.toFixed(seconds < 10 ? 1 : 0)} s` : `${Math.round(1000 * seconds)} ms`;
-const perSecond = (value: number): string => `${value < 10 ? value.toFixed(1) : Math.round(value)}/s`;
-const rate = (name: "requests" | "pairs") => (point: HealthPoint) => (point.seconds > 0 ? point[name] / point.seconds : 0);
+const perMinute = (value: number): string => `${count(value < 10 ? value : Math.round(value))}/min`;
+const rate = (name: "requests" | "pairs") => (point: HealthPoint) => (point.seconds > 0 ? (60 * point[name]) / point.seconds : 0);
 const share = (part: number, whole: number): number | null => (whole > 0 ? part / whole : null);
 
 export function Health({ session }: { session: Session }) {
@@ -61,7 +61,7 @@ export function Health({ session }: { session: Session }) {
       <div class="tiles">
         <Tile label="Requests" value={count(total.requests)} note={`in the last ${minutes} min`} />
         <Tile label="Median latency" value={time(total.p50)} note={`95%: ${time(total.p95)}`} />
-        <Tile label="Pairs scored" value={count(total.pairs)} note={perSecond(total.seconds ? total.pairs / total.seconds : 0)} />
+        <Tile label="Pairs scored" value={count(total.pairs)} note={perMinute(rate("pairs")(total))} />
         <Tile
           label="Degraded"
           value={percent(degraded, 1)}
@@ -93,9 +93,9 @@ export function Health({ session }: { session: Session }) {
       <div class="charts">
         <Card title="Throughput">
           <Chart
-            label="Requests per second"
+            label="Requests per minute"
             x={columns.x}
-            series={[{ label: "Requests", values: columns.requests, color: "accent", format: perSecond, fill: true }]}
+            series={[{ label: "Requests", values: columns.requests, color: "accent", format: perMinute, fill: true }]}
           />
         </Card>
         <Card title="Latency">
@@ -111,9 +111,9 @@ export function Health({ session }: { session: Session }) {
         </Card>
         <Card title="Model work">
           <Chart
-            label="Pairs per second"
+            label="Pairs per minute"
             x={columns.x}
-            series={[{ label: "Pairs scored", values: columns.pairs, color: "good", format: perSecond, fill: true }]}
+            series={[{ label: "Pairs scored", values: columns.pairs, color: "good", format: perMinute, fill: true }]}
           />
         </Card>
         <Card title="Queue">

@@ -41,7 +41,7 @@ def test_events_and_signals_by_day(store):
     day = 86_400.0
     for time, abstained in ((1.0, False), (day - 1, True), (3 * day, False)):
         event_id = store.record(make_event("q", time=time, abstained=abstained))
-        store.add_signals([Signal(event_id, "cited", 1, time=time + 1), Signal(event_id, "thumbs_up", 2, time=time + 1)])
+        store.add_signals([Signal(event_id, kind, 1, time=time + 1) for kind in ("cited", "thumbs_up")])
     store.record(make_event("test", time=5.0, test=True))
     assert daily_feedback(store.events()) == [
         DayReport("1970-01-01", 2, 1, {"cited": 2, "thumbs_up": 2}),
