@@ -117,9 +117,9 @@ def test_a_list_of_many_invalid_elements_is_one_error(client, path):
     """An error for each element took seconds and gigabytes."""
     field = list(LISTS[path])[-1]
     body = json.dumps({**LISTS[path], field: [1] * 500_000})
-    started = time.monotonic()
+    started = time.process_time()  # the server is a thread; other processes do not count
     answer = client.post(path, content=body, headers={"content-type": "application/json"})
-    assert time.monotonic() - started < 4
+    assert time.process_time() - started < 4
     check_error_format(path, answer)
     assert f"{field}.0" in answer.text
     assert len(answer.text) < 500
@@ -138,9 +138,9 @@ def test_a_list_of_many_invalid_elements_is_one_error(client, path):
     ],
 )
 def test_an_object_of_many_invalid_keys_is_one_error(client, body, field):
-    started = time.monotonic()
+    started = time.process_time()  # the server is a thread; other processes do not count
     answer = client.post("/v1/memories/rerank", json=body)
-    assert time.monotonic() - started < 4
+    assert time.process_time() - started < 4
     assert (answer.status_code, answer.json()["error"]["field"]) == (422, field)
     assert len(answer.text) < 500
 
