@@ -3,7 +3,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test test-integrations check lint coverage docs console wheel clean
+.PHONY: demo test test-integrations test-ray check lint coverage docs console wheel clean
 
 demo: $(VENV)/.demo
 	@$(BIN)/mnemorank demo
@@ -16,6 +16,10 @@ test: $(VENV)/.dev $(VENV)/.browser
 # Only some: make test-integrations ONLY="langchain mem0"
 test-integrations:
 	$(PYTHON) integration_tests/run.py $(ONLY)
+
+# Ray on clusters of several nodes on this machine, with nodes that are killed.
+test-ray:
+	$(PYTHON) integration_tests/run.py ray
 
 # The fast lane while you work: lint, types and all tests that are not marked slow.
 check: lint
