@@ -47,6 +47,14 @@ def write_questions(path: Path, count: int, candidates: int = 6) -> str:
     return str(path)
 
 
+def run(folder: Path, command: list[str]) -> tuple[int, str, str]:
+    """Run a module; return its exit status, stdout and stderr. They are files: Ray's processes would keep pipes open."""
+    out, err = folder / "stdout", folder / "stderr"
+    with out.open("w") as stdout, err.open("w") as stderr:
+        done = subprocess.run([sys.executable, "-m", *command], stdout=stdout, stderr=stderr, timeout=250)
+    return done.returncode, out.read_text(), err.read_text()
+
+
 def rows(folder: Path) -> list[dict]:
     return pq.read_table(folder).to_pylist()
 
@@ -99,8 +107,7 @@ def test_a_killed_driver_continues_from_its_checkpoints(tmp_path):
         driver.wait()
     finished = len(list(output.glob("block-*.parquet")))
     assert 3 <= finished < 30
-    done = subprocess.run([*command, "--engine", "ray", "--json"], capture_output=True, text=True, timeout=200)
-    result = json.loads(done.stdout)
+    result = json.loads(run(tmp_path, [*command[2:], "--engine", "ray", "--json"])[1])
     assert result["continued"] >= finished
     assert result["rows"] == 150
     run_bulk(BulkJob("score", (path,), str(tmp_path / "local"), {"model": "mini"}, 5))
@@ -110,6 +117,6 @@ def test_a_killed_driver_continues_from_its_checkpoints(tmp_path):
 def test_an_error_of_the_job_is_reported_as_such(tmp_path):
     path = write_questions(tmp_path / "q.jsonl", 3)
     command = ["bulk", "score", path, "--output", str(tmp_path / "o"), "--engine", "ray", "--model", str(tmp_path)]
-    done = subprocess.run([sys.executable, "-m", "mnemorank", *command], capture_output=True, text=True, timeout=200)
-    assert done.returncode == 2
-    assert "Traceback" not in done.stderr
+    status, _, errors = run(tmp_path, ["mnemorank", *command])
+    assert status == 2
+    assert "Traceback" not in errors

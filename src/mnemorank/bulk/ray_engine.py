@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from typing import Any
@@ -38,6 +39,8 @@ def run_on_ray(
     except ImportError as error:
         raise MissingExtraError(f"the engine ray needs `pip install 'mnemorank[ray]'` ({error})") from error
     if not ray.is_initialized():
+        # Without an address, Ray would also try a cluster that was started here before and may be dead.
+        address = address or os.environ.get("RAY_ADDRESS") or "local"
         try:
             ray.init(address=address, log_to_driver=False, logging_level=logging.WARNING, configure_logging=True)
         except ConnectionError as error:

@@ -144,6 +144,13 @@ class MemoryIndex:
         """Return a memory, None if there is none with this id."""
         return self._store.get(id)
 
+    def memories(self) -> Iterator[Memory]:
+        """Yield all memories, in the order in which they were added."""
+        last = 0
+        while seqs := self._store.after(last, _FILTERED_AT_ONCE):
+            last = seqs[-1]
+            yield from self._store.memories(seqs).values()
+
     def search(
         self,
         query: str,

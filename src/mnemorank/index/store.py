@@ -241,6 +241,12 @@ class IndexStore:
                         found[seq] = memory
         return {seq: found[seq] for seq in seqs if seq in found}
 
+    def after(self, last: int, limit: int) -> list[int]:
+        """Return the numbers of memories after the last one, in ascending order."""
+        with self._reading() as connection:
+            query = "SELECT seq FROM memories WHERE seq > ? ORDER BY seq LIMIT ?"
+            return [seq for (seq,) in connection.execute(query, (last, limit))]
+
     def outdated(self, model: str, after: int, limit: int) -> list[int]:
         """Return the numbers of memories that this model has not read, in ascending order."""
         with self._reading() as connection:
