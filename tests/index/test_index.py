@@ -389,3 +389,9 @@ def test_stats(index, path):
     assert (stats.memories, stats.model) == (3, "tiny-split")
     assert stats.passages > 10
     assert stats.bytes == path.stat().st_size
+
+
+def test_all_memories_in_the_order_in_which_they_were_added(index):
+    ids = index.add([{"id": f"m{i}", "text": f"the cat {i}"} for i in range(300)])
+    index.delete(["m7"])
+    assert [memory.id for memory in index.memories()] == [id for id in ids if id != "m7"]
