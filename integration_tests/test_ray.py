@@ -26,6 +26,9 @@ from mnemorank.bulk import BulkJob, run_bulk
 from mnemorank.integrations.ray_index import ShardedIndex, owner_of
 from mnemorank.learning.versions import VersionStore
 
+# A busy machine takes longer than Ray's minute to start a node.
+os.environ.setdefault("RAY_raylet_start_wait_time_s", "240")
+
 WORDS = "Ruby works at Aurora Labs before Zenith Berlin lives moved cat dog doctor visit March trip Lisbon".split()
 
 
@@ -120,14 +123,6 @@ def test_a_killed_driver_continues_from_its_checkpoints(tmp_path):
     assert result["rows"] == 150
     run_bulk(BulkJob("score", (path,), str(tmp_path / "local"), {"model": "mini"}, 5))
     assert rows(output) == rows(tmp_path / "local")
-
-
-def test_an_error_of_the_job_is_reported_as_such(tmp_path):
-    path = write_questions(tmp_path / "q.jsonl", 3)
-    command = ["bulk", "score", path, "--output", str(tmp_path / "o"), "--engine", "ray", "--model", str(tmp_path)]
-    status, _, errors = run(tmp_path, ["mnemorank", *command])
-    assert status == 2
-    assert "Traceback" not in errors
 
 
 @pytest.fixture(scope="module")

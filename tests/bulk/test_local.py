@@ -232,6 +232,8 @@ def test_a_missing_model_is_an_error_of_the_job(tmp_path, output):
     path = write(tmp_path / "q.jsonl", examples(1))
     with pytest.raises(MnemorankError):
         run_bulk(BulkJob("score", (path,), output, {"model": str(tmp_path / "nowhere")}))
+    assert not (tmp_path / "output").exists()
+    assert run_bulk(BulkJob("evaluate", (path,), output, {"model": "bm25"})).rows == 1
 
 
 @pytest.mark.slow

@@ -14,7 +14,8 @@ from mnemorank.bulk.checkpoint import Checkpoint, Failure, file_name, read_block
 from mnemorank.bulk.files import Folder
 from mnemorank.bulk.rows import Block, find_inputs, plan_blocks, read_block
 from mnemorank.bulk.tasks import TASKS
-from mnemorank.errors import ArtifactError, ConflictError, InputError, MnemorankError
+from mnemorank.errors import ConflictError, InputError, MnemorankError
+from mnemorank.evaluation.baselines import baselines
 
 JOB_FILE, FAILURES_FILE, SUMMARY_FILE = "_job.json", "_failures.jsonl", "_summary.json"
 _PARTIAL = ".partial"
@@ -197,7 +198,7 @@ def _claim(folder: Folder, job: BulkJob, inputs: Sequence[Mapping[str, Any]]) ->
     """Write down what the folder is for, or check that it is for this job; return the id of the job."""
     description = {
         "task": job.task,
-        "model": _model_fingerprint(job.options.get("model")),
+        "model": _model_fingerprint(job),
         "options": json.loads(json.dumps(job.options)),
         "block_rows": job.block_rows,
         "inputs": list(inputs),
@@ -218,13 +219,12 @@ def _claim(folder: Folder, job: BulkJob, inputs: Sequence[Mapping[str, Any]]) ->
     return hashlib.sha256(json.dumps(description, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def _model_fingerprint(model: str | None) -> str | None:
-    if model is None:
-        return None
-    try:
-        return load_artifact(model).fingerprint
-    except ArtifactError:  # the name of a baseline, or wrong, which the task reports
+def _model_fingerprint(job: BulkJob) -> str | None:
+    """Return what identifies the model; a name that is wrong fails here, before any worker starts."""
+    model = job.options.get("model")
+    if model is None or (job.task == "evaluate" and model in baselines):
         return model
+    return load_artifact(model).fingerprint
 
 
 def _failures(done: Mapping[int, Checkpoint]) -> tuple[Failure, ...]:

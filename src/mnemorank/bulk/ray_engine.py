@@ -65,4 +65,4 @@ def run_on_ray(
         cause = error.cause if isinstance(error, ray.exceptions.RayTaskError) else None
         if isinstance(cause, MnemorankError):
             raise cause from None
-        raise
+        raise MnemorankError(f"the Ray cluster failed: {error}; run the same command again to continue") from error
