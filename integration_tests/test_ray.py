@@ -148,6 +148,9 @@ def tenant_memories(tenants: int, each: int) -> list[dict]:
 def test_a_sharded_index(tmp_path, cluster, split_model):
     """In one test, since a cluster takes long to start."""
     nodes = connect(cluster, 3)
+    with pytest.raises(InputError) as caught:
+        ShardedIndex.open(tmp_path / "index", "mini")
+    assert caught.value.code == "not_split"
     memories = tenant_memories(12, 5)
     index = ShardedIndex.open(tmp_path / "index", split_model, shards=2, partition="tenant")
     assert index.add(memories) == [memory["id"] for memory in memories]

@@ -16,10 +16,12 @@ import ray
 from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
 
 from mnemorank._internal.atomic import write_atomic
+from mnemorank.artifact.resolve import load_artifact
 from mnemorank.errors import ConflictError, InputError, MnemorankError
 from mnemorank.index.index import DEFAULT_CANDIDATES, Filter, MemoryIndex, value_of
 from mnemorank.index.store import encode
 from mnemorank.memory.memory import Memory, MemoryLike, read_memories
+from mnemorank.model.prepare import not_split
 from mnemorank.results import Degradation, Ranking, Result
 
 logger = logging.getLogger(__name__)
@@ -96,6 +98,9 @@ class ShardedIndex:
         :param partition: what decides on the shard: `id`, or the name of a field of all memories, such as `tenant`.
         :param threads: cores of each shard.
         """
+        artifact = load_artifact(model)
+        if artifact.manifest.family != "split":  # here, and not in actors that Ray would start again and again
+            raise not_split(artifact.manifest.name, "model")
         path = Path(folder).absolute()
         path.mkdir(parents=True, exist_ok=True)
         settings = {"partition": partition, "shards": [f"shard-{number:04d}" for number in range(shards)]}
