@@ -112,7 +112,7 @@ class _Families(Collector):
 
 
 def share_metrics(metrics: Metrics) -> None:
-    """Let `/metrics` return the sum over all replicas, whichever answers; at most two seconds old."""
+    """Let `/metrics` return the sum over all replicas, whichever answers; a few seconds old."""
     own_text, replica = metrics.text, uuid.uuid4().hex
     latest: list[bytes] = []
 
