@@ -5,7 +5,8 @@
 
 Prints the calibration of the raw scores (every set counts equally) with the calibration error before and after, a table
 of each set's measure for every value of every `--weight`, the others as in the manifest, and what each threshold would
-answer and refuse: the same pools with and without their relevant memories. Raw scores are kept in `--scores`, so that
+answer and refuse: the same pools with and without their relevant memories. `--replaced-above` shows how many outdated
+memories each threshold puts below the current ones. Raw scores are kept in `--scores`, so that
 a second call is fast.
 """
 
@@ -30,6 +31,7 @@ from mnemorank.data.benchmarks import loaders
 from mnemorank.evaluation.metrics import Judgments, expected_calibration_error, measure, neutral_order, reliability
 from mnemorank.evaluation.protocol import Question
 from mnemorank.memory.moment import Moment
+from mnemorank.model.judge import Judge
 from mnemorank.model.model import Scored
 
 THRESHOLDS = (0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5)
@@ -42,6 +44,7 @@ class CachingModel:
     def __init__(self, model: Model, path: Path) -> None:
         self.model, self.path = model, path
         self.manifest: Manifest = model.manifest
+        self.judge = Judge.of(model.scorer, model.manifest)
         self.cache: dict[tuple[str, str], tuple[float, str | None]] = {}
         if path.exists():
             fingerprint, cache = pickle.loads(path.read_bytes())
@@ -62,7 +65,8 @@ class CachingModel:
             for i, raw, matched in zip(new, scored.raw, scored.matched, strict=True):
                 self.cache[keys[i]] = float(raw), matched
         entries = [self.cache[key] for key in keys]
-        return Scored(np.array([raw for raw, _ in entries]), [matched for _, matched in entries], self.manifest)
+        raw = np.array([raw for raw, _ in entries])
+        return Scored(raw, [matched for _, matched in entries], self.manifest, self.judge)
 
     def count_tokens(self, memories: Sequence[Memory]) -> list[int]:
         return self.model.count_tokens(memories)
@@ -79,12 +83,15 @@ class Case:
     """A question with its candidates.
 
     :param now: the time of the question or of the newest memory, never the current time.
+    :param pairs: positions of a current and an outdated memory.
     """
 
     query: str
     pool: list[Memory]
     now: Moment
     relevant: NDArray[np.bool_]
+    kind: str | None
+    pairs: list[tuple[int, int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +109,9 @@ def read_set(argument: str, limit: int | None) -> DevSet:
         order = neutral_order(example)
         pool = [example.candidates[i].memory for i in order]
         now = Question(example.id, example.query, pool, example.query_time).now
-        cases.append(Case(example.query, pool, now, Judgments.of(example).relevant[order]))
+        place = {position: i for i, position in enumerate(order)}
+        pairs = [(place[current], place[outdated]) for current, outdated in example.pairs]
+        cases.append(Case(example.query, pool, now, Judgments.of(example).relevant[order], example.kind, pairs))
     return DevSet(name, metric, cases)
 
 
@@ -123,6 +132,26 @@ def print_weights(sets: Sequence[DevSet], model: CachingModel, name: str, values
     for value in values:
         figures = [figure(dev, model, Options(weights={name: value})) for dev in sets]
         print(f"{value:22}  " + "  ".join(f"{f:12.4f}" for f in figures) + f"  {np.mean(figures):.4f}", flush=True)
+
+
+def print_replacement(sets: Sequence[DevSet], model: CachingModel, values: Sequence[float]) -> None:
+    """Print what each threshold of `replaced_above` does, for all questions but those about the past."""
+    print("replaced_above: outdated below current, the set's measure")
+    shipped = model.manifest
+    for value in values:
+        model.manifest = replace(shipped, replaced_above=value)
+        cells = []
+        for dev in sets:
+            cases = [case for case in dev.cases if case.pairs and case.kind != "past"]
+            below = []
+            for case in cases:
+                ranks = {r.index: r.rank for r in Reranker(model).rerank(case.query, case.pool, now=case.now)}
+                best = {old: min(ranks[c] for c, o in case.pairs if o == old) for _, old in case.pairs}
+                below += [rank < ranks[old] for old, rank in best.items()]
+            share = f"{np.mean(below):.3f}" if below else "–"
+            cells.append(f"{dev.name} {share} {figure(dev, model, Options()):.4f}")
+        print(f"  {value}: " + "  ".join(cells), flush=True)
+    model.manifest = shipped
 
 
 def fit_calibration(sets: Sequence[DevSet], model: CachingModel) -> Calibration:
@@ -177,6 +206,7 @@ def main() -> None:
     parser.add_argument("model")
     parser.add_argument("--set", action="append", required=True, help="name=task:metric:path")
     parser.add_argument("--weight", action="append", default=[], help="name=value,value,…: try these")
+    parser.add_argument("--replaced-above", default="", help="value,value,…: try these")
     parser.add_argument("--limit", type=int, help="questions of each set")
     parser.add_argument("--scores", type=Path, default=Path("scores.pkl"), help="keep raw scores here (pickle)")
     parser.add_argument("--threads", type=int)
@@ -190,6 +220,8 @@ def main() -> None:
         name, _, values = stated.partition("=")
         print_weights(sets, model, name, [float(value) for value in values.split(",")])
         model.save()
+    if arguments.replaced_above:
+        print_replacement(sets, model, [float(value) for value in arguments.replaced_above.split(",")])
 
 
 if __name__ == "__main__":

@@ -77,6 +77,18 @@ def test_long_memories_are_not_truncated(scorer):
         scorer.score("cat", scorer.prepare(["cat dog " * 40]))
 
 
+def test_a_judged_pair_is_not_read_again(scorer):
+    older, newer = scorer.prepare(["Ruby works at Zenith.", "Ruby works at Aurora now."])
+    batches = []
+    scorer.on_batch = batches.append
+    first = scorer.replacement([(older, newer)])
+    assert len(batches) == 1
+    assert scorer.replacement([(older, newer)]) == first
+    assert len(batches) == 1
+    scorer.replacement([(newer, older)])
+    assert len(batches) == 2
+
+
 def test_replacement_depends_on_the_order(scorer):
     older, newer = scorer.prepare(TEXTS[:2])
     forward, backward = scorer.replacement([(older, newer), (newer, older)])

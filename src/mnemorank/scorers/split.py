@@ -24,6 +24,8 @@ from mnemorank.scorers.states import Key, State, StateCache, StateStore, key_of
 _QUERY, _MEMORY, _OLDER, _NEWER, _START = range(5)
 _CACHED_QUERIES_BYTES = 8_000_000
 _MEGABYTE = 1_000_000
+# Pairs of memories whose judgment is remembered: those of a store come up at every query. 20 MB at most.
+_MAX_JUDGED = 100_000
 # Of the manifest's `max_length`, which is the length of a pair in training.
 _QUERY_SHARE, _MEMORY_SHARE = 0.5, 0.75
 
@@ -66,6 +68,7 @@ class SplitScorer(BasePairScorer):
         self.max_memory = self._max_memory - len(self._layout.after)
         self.cache = StateCache(int(cache_megabytes * _MEGABYTE))
         self._queries = StateCache(_CACHED_QUERIES_BYTES)
+        self._judged: dict[tuple[Key, Key], float] = {}
         self._states = states
         self._workers = Workers(self.threads, "mnemorank")
 
@@ -120,16 +123,22 @@ class SplitScorer(BasePairScorer):
 
     def replacement(self, pairs: Sequence[tuple[Passage, Passage]]) -> Scores:
         """Return, for pairs of an older and a newer memory, the log-odds that the newer replaces the older."""
-        texts = list({self.key(passage): passage for pair in pairs for passage in pair}.items())
+        keys = [(self.key(older), self.key(newer)) for older, newer in pairs]
+        if len(self._judged) > _MAX_JUDGED:
+            self._judged = {}
+        known = self._judged  # another thread may start a new one
+        new = {key: pair for key, pair in zip(keys, pairs, strict=True) if key not in known}
+        texts = list({self.key(passage): passage for pair in new.values() for passage in pair}.items())
         states = dict(zip((key for key, _ in texts), self.states([text for _, text in texts]), strict=True))
         nothing = np.zeros(self.width)
         start = State(nothing[None].astype(np.int8), np.ones(1, np.float16), nothing.astype(np.float16))
 
-        def run(pair: tuple[Passage, Passage]) -> float:
-            older, newer = (states[self.key(passage)] for passage in pair)
+        def run(key: tuple[Key, Key]) -> float:
+            older, newer = (states[part] for part in key)
             return self._together([start, older, newer], [_START, _OLDER, _NEWER], 0.0)[1]
 
-        return np.array(self._run(run, pairs), dtype=np.float64)
+        known.update(zip(new, self._run(run, new), strict=True))
+        return np.array([known[key] for key in keys], dtype=np.float64)
 
     def asks_about_past(self, query: str) -> float:
         """Return the log-odds that a query asks for an earlier state ("where did she work before?")."""
