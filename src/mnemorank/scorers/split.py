@@ -27,7 +27,7 @@ _MEGABYTE = 1_000_000
 # Pairs of memories whose judgment is remembered: those of a store come up at every query. 20 MB at most.
 _MAX_JUDGED = 100_000
 # Of the manifest's `max_length`, which is the length of a pair in training.
-_QUERY_SHARE, _MEMORY_SHARE = 0.5, 0.75
+_QUERY_SHARE, _MEMORY_SHARE = 1.0, 0.75
 
 T = TypeVar("T")
 
