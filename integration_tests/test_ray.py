@@ -279,8 +279,9 @@ def test_serving_survives_a_lost_node_and_follows_the_registry(tmp_path, cluster
             count = len(acknowledged)
             wait_for(lambda: len(acknowledged) > count + 40)
             registry.promote("0002")
-            # Summed over three replicas, one of them lost: each loaded a model, and two have followed the registry.
-            wait_for(lambda: metric("mnemorank_swaps_total", "done") >= 5)
+            # Summed over the two replicas that are left: each loaded a model, and then followed the registry. The
+            # counters of the lost one are gone, too, if the actor that sums them was on its node.
+            wait_for(lambda: metric("mnemorank_swaps_total", "done") >= 4)
             wait_for(lambda: metric("mnemorank_model_info", "mini") == 2)
         finally:
             stop.set()
