@@ -19,7 +19,7 @@ _NEVER = Moment(1)
 _MAX_SUCCESSORS = 8
 # How many pairs a model judges in a request, and how similar their embeddings must be.
 _MAX_JUDGED = 64
-_MIN_COSINE = 0.35
+_MIN_COSINE = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,11 +154,13 @@ def _follow(chain: Mapping[int, int], item: int) -> Iterator[int]:
         yield item
 
 
-def demote(order: Sequence[int], superseded: Supersession, relevance: Sequence[float], share: float = 0.5) -> list[int]:
-    """Return the order with each stale memory right below its successor and future memories last.
+def demote(order: Sequence[int], superseded: Supersession, relevance: Sequence[float], share: float = 0.2) -> list[int]:
+    """Return the order with current memories in the place of the stale ones they replaced, and future memories last.
 
-    A successor that does not answer the query itself (less than `share` of the relevance) is passed over for the next
-    one; a stale memory without a relevant successor keeps its place.
+    A stale memory that ranks above its successor gives it its place and comes right below: whoever asks for the old
+    state wants the new one, which may be worded differently. A successor that has little to do with the query (less than
+    `share` of the relevance) is passed over for the next one; a stale memory without a relevant successor keeps its
+    place.
     """
     result = [item for item in order if item not in superseded.future]
     below: dict[int, list[int]] = defaultdict(list)
@@ -183,8 +185,9 @@ def demote(order: Sequence[int], superseded: Supersession, relevance: Sequence[f
             waiting += sorted(below.get(items[-1], ()), key=place.__getitem__, reverse=True)
         return items
 
-    placed = [follower for item in result if item not in moved for follower in with_followers(item)]
-    return placed + [item for item in order if item in superseded.future]
+    groups = [with_followers(item) for item in result if item not in moved]
+    groups.sort(key=lambda group: min(place[item] for item in group))
+    return [item for group in groups for item in group] + [item for item in order if item in superseded.future]
 
 
 def dropped(superseded: Supersession) -> set[int]:
