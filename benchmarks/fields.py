@@ -1,25 +1,19 @@
 """Measure what each field of a memory is worth: accuracy with all fields, without the end dates, and so on.
 
     python benchmarks/fields.py
-    python benchmarks/fields.py --everyday DIR    also stores with nothing but `created_at`, in the everyday format
 
-The first part uses the bundled dated pairs for development: a question, a memory that answers it and one that is
-outdated or close. The second compares memories that have a storage date with the same memories as dated facts, as the
-adapters for memory stores read them.
+Uses the bundled dated pairs for development: a question, a memory that answers it and one that is outdated or close.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from importlib.resources import files
-from pathlib import Path
 from typing import Any
 
-from mnemorank import Memory, Moment, Reranker
-from mnemorank.integrations.adapter import Adapter
+from mnemorank import Moment, Reranker
 
 Record = dict[str, Any]
 DEVELOPMENT = files("mnemorank") / "assets" / "datasets" / "dated" / "dev.jsonl"
@@ -62,45 +56,11 @@ def measure_pairs(reranker: Reranker) -> None:
         print(f"  {correct / len(pairs):.3f}  {name}")
 
 
-def measure_stores(reranker: Reranker, folder: Path) -> None:
-    stores = [store for path in sorted(folder.glob("*.json")) for store in json.loads(path.read_text(encoding="utf-8"))]
-    stores = [store for store in stores if all(_has_only_created_at(memory) for memory in store["memories"])]
-    print(f"{len(stores)} stores with nothing but created_at, NDCG@10")
-    for name, facts in (("as stored", False), ("as facts that are true since then", True)):
-        adapter = Adapter(reranker, facts=facts)
-        scores = [score for store in stores for score in _score_store(adapter, store)]
-        print(f"  {sum(scores) / len(scores):.3f}  {name} ({len(scores)} questions)")
-
-
-def _has_only_created_at(memory: Record) -> bool:
-    read = Memory.of(memory)
-    return read.mentioned_at is not None and read.occurred_start is None and read.occurred_end is None
-
-
-def _score_store(adapter: Adapter, store: Record) -> Iterable[float]:
-    for question in store["questions"]:
-        if not question["relevant"]:
-            continue
-        adapter.arguments["now"] = question.get("now")
-        ranking = adapter.rank(question["query"], store["memories"])
-        ids = [store["memories"][ranked.index]["id"] for ranked in ranking]
-        yield _ndcg([name for name in ids if name not in question.get("partly", [])], set(question["relevant"]))
-
-
-def _ndcg(ids: list[str], relevant: set[str]) -> float:
-    gain = sum(1 / math.log2(rank + 1) for rank, name in enumerate(ids[:10], 1) if name in relevant)
-    return gain / sum(1 / math.log2(rank + 1) for rank in range(1, min(len(relevant), 10) + 1))
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="mini")
-    parser.add_argument("--everyday", type=Path, metavar="DIR")
     arguments = parser.parse_args()
-    reranker = Reranker(arguments.model)
-    measure_pairs(reranker)
-    if arguments.everyday is not None:
-        measure_stores(reranker, arguments.everyday)
+    measure_pairs(Reranker(arguments.model))
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-DATED = Path(__file__).parents[1] / "src/mnemorank/assets/datasets/dated/test.jsonl"
+DATASETS = Path(__file__).parents[1] / "src/mnemorank/assets/datasets"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +43,7 @@ def _md5(text: str) -> int:
 
 
 SETS = (
+    DevSet("everyday facts, four unseen authors", "everyday", str(DATASETS / "everyday/dev.jsonl.gz")),
     DevSet("Memex `eval_70`", "triplets", "{data}/memex/eval_70.jsonl"),
     DevSet(
         "LongMemEval-S sessions, dev",
@@ -60,8 +61,11 @@ SETS = (
     DevSet("RealMem dev, chat turns → profile", "lists", "{data}/lists/realmem.dev.jsonl.gz"),
     DevSet("MedQuAD dev", "lists", "{data}/lists/medquad.dev.jsonl.gz", limit=200),
     DevSet("SQuAD dev", "lists", "{data}/lists/squad.dev.jsonl.gz"),
+    DevSet("HotpotQA sample", "hotpotqa", "{data}/hotpotqa/hotpotqa_sample.json.gz"),
+    DevSet("MuSiQue sample", "musique", "{data}/musique/musique_sample.json.gz"),
+    DevSet("LoCoMo, one conversation", "locomo", "{data}/locomo/locomo_sample.json.gz"),
     DevSet("our articles, written after training", "lists", "{lists}/articles-dev.jsonl.gz"),
-    DevSet("our dated triplets, unseen author", "triplets", str(DATED)),
+    DevSet("our dated triplets, unseen author", "triplets", str(DATASETS / "dated/test.jsonl")),
     DevSet("our scenes with decoys, unseen author", "lists", "{lists}/decoys-test.jsonl.gz"),
     DevSet("our conversations, unseen author", "lists", "{lists}/conversations-test.jsonl.gz"),
 )

@@ -43,8 +43,8 @@ class Options:
     :param temporal_weight: strength of the factor for memories inside the call's `time_range`.
     :param proof_weight: strength of the factor for memories with a `proof_count`.
     :param trust_weight: strength of the factor for memories with a `trust` value.
-    :param supersession: rank outdated memories below their successor (`demote`), leave them out before `top_k`
-        (`drop`), or ignore supersession (`off`).
+    :param supersession: give the place of outdated memories to their successor (`demote`), leave them out before
+        `top_k` (`drop`), or ignore supersession (`off`).
     :param supersede_similar: let the model judge which of two similar memories replaces the other, if it was trained
         for that. Such memories are demoted, never dropped.
     :param detect_past_questions: keep outdated memories in place when the query asks about the past, if the model was

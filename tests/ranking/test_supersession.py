@@ -200,9 +200,11 @@ def test_the_newest_of_a_chain_is_the_successor():
     assert find_superseded([oldest, OLD, NEW], judged={(0, 1), (0, 2), (1, 2)}).stale == {0: 2, 1: 2}
 
 
-def test_demotion_puts_stale_memories_below_their_successor():
+def test_a_successor_takes_the_place_of_the_stale_memory():
     found = Supersession({0: 2})
-    assert demote([0, 1, 2, 3], found, [0.9, 0.8, 0.7, 0.6]) == [1, 2, 0, 3]
+    assert demote([0, 1, 2, 3], found, [0.9, 0.8, 0.7, 0.6]) == [2, 0, 1, 3]
+    assert demote([3, 0, 1, 2], found, [0.9, 0.8, 0.7, 0.6]) == [3, 2, 0, 1]
+    assert demote([2, 1, 0, 3], found, [0.9, 0.8, 0.7, 0.6]) == [2, 1, 0, 3]
 
 
 def test_demotion_needs_a_relevant_successor():
@@ -259,7 +261,7 @@ def test_an_irrelevant_successor_is_skipped():
     found = find_superseded(pool)
     assert found.stale == {0: 2, 1: 2}
     assert found.successors == {0: (2, 1), 1: (2,)}
-    assert demote([0, 1, 2], found, [0.9, 0.7, 0.2]) == [1, 0, 2]
+    assert demote([0, 1, 2], found, [0.9, 0.7, 0.1]) == [1, 0, 2]
     assert demote([0, 1, 2], found, [0.9, 0.7, 0.6]) == [2, 0, 1]
 
 

@@ -18,9 +18,6 @@ from mnemorank.results import Ranking, Result
 
 logger = logging.getLogger(__name__)
 
-# A longer text is a session or a document, and not a fact that holds from the day it was stored.
-_MAX_FACT_CHARACTERS = 300
-
 
 @dataclass(frozen=True, slots=True)
 class Ranked:
@@ -52,17 +49,12 @@ class Adapter:
     :param model: as in `Reranker`, loaded by the first call; or a `Reranker`.
     :param key: the name of a metadata field. Memories with the same value are about the same thing, and the newest
         replaces the others.
-    :param facts: the objects are facts of a memory store. A short one that only has the date when it was stored counts
-        as true since then.
     :param arguments: further arguments of `Reranker.rerank`, such as `options` and `deadline_ms`.
     """
 
-    def __init__(
-        self, model: str | Path | Reranker = "mini", *, key: str | None = None, facts: bool = False, **arguments: Any
-    ) -> None:
+    def __init__(self, model: str | Path | Reranker = "mini", *, key: str | None = None, **arguments: Any) -> None:
         self.model = model
         self.key = key
-        self.facts = facts
         if isinstance(arguments.get("options"), Mapping):  # from a framework's configuration file
             arguments["options"] = Options(**arguments["options"])
         self.arguments = arguments
@@ -82,8 +74,6 @@ class Adapter:
         pool = read_memories(records, **reading, report=warnings.append)
         if self.key is not None:
             pool = [_with_key(memory, self.key) for memory in pool]
-        if self.facts:
-            pool = [dated_fact(memory) for memory in pool]
         ranking = self.reranker.rerank(query, pool, top_k=top_k, **arguments)
         for warning in (*warnings, *ranking.warnings):
             logger.warning("%s", warning)
@@ -112,14 +102,6 @@ def _with_key(memory: Memory, name: str) -> Memory:
     # A field called `key` is renamed when it is read from another store's record, where it may be an id or a title.
     value = memory.metadata.get("store_key" if name == "key" else name)
     return memory if value is None else replace(memory, metadata={**memory.metadata, "key": value})
-
-
-def dated_fact(memory: Memory) -> Memory:
-    """Return a memory that is true since it was stored, if it is a short fact without dates of its own."""
-    is_undated = memory.occurred_start is None and memory.occurred_end is None
-    if is_undated and memory.is_state and len(memory.text) <= _MAX_FACT_CHARACTERS:
-        return replace(memory, occurred_start=memory.mentioned_at)
-    return memory
 
 
 def _ranked(ranking: Ranking) -> list[Ranked]:

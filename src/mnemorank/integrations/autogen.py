@@ -50,7 +50,7 @@ class RerankedMemory(Memory, Component[RerankedMemoryConfig]):
     ) -> None:
         self.memory = memory
         self.top_k = top_k
-        self._adapter = Adapter(model, key=key, facts=True, **arguments)
+        self._adapter = Adapter(model, key=key, **arguments)
 
     async def query(
         self, query: str | MemoryContent, cancellation_token: CancellationToken | None = None, **kwargs: Any

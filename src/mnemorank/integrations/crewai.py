@@ -17,7 +17,7 @@ class RerankedMemory(Memory):
     """CrewAI's memory, which recalls many records and returns the best: `Crew(memory=RerankedMemory(...))`.
 
     The score of a match decreases along the list. `stale` is added to the reasons of a match that a newer record
-    replaces. A record counts as true since it was created.
+    replaces.
     """
 
     reranker: str | Reranker = Field(default="mini", description="A model as in mnemorank.Reranker, or a Reranker.")
@@ -29,7 +29,7 @@ class RerankedMemory(Memory):
 
     def model_post_init(self, context: Any, /) -> None:
         super().model_post_init(context)
-        self._adapter = Adapter(self.reranker, key=self.key, facts=True, **self.arguments)
+        self._adapter = Adapter(self.reranker, key=self.key, **self.arguments)
 
     def recall(
         self,

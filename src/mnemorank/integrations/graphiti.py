@@ -26,7 +26,7 @@ class MnemorankClient(CrossEncoderClient):
     """
 
     def __init__(self, model: str | Reranker = "mini", **arguments: Any) -> None:
-        self._adapter = Adapter(model, facts=True, **arguments)
+        self._adapter = Adapter(model, **arguments)
 
     async def rank(self, query: str, passages: list[str]) -> list[tuple[str, float]]:
         """Return the passages with scores, best first. If the model fails, the order stays, with scores of 1/rank."""

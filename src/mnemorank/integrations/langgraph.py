@@ -25,7 +25,7 @@ class RerankedStore(BaseStore):
         store.search(("memories", "ruby"), query="Where does Ruby work now?", limit=5)
 
     Only searches with a query are reranked. The text of an item is the `text`, `content`, `memory` or `data` of its
-    value, or the whole value as JSON. It counts as true since its last update, unless its value has dates.
+    value, or the whole value as JSON. The date of its last update is read unless its value has dates.
 
     :param pool: how many items to ask the other store for.
     :param key: the field of the values that says what an item is about: the newest of equal ones replaces the others.
@@ -48,7 +48,7 @@ class RerankedStore(BaseStore):
         self.field = None if field is None else f"value.{field}"
         self.supports_ttl = store.supports_ttl
         self.ttl_config = store.ttl_config
-        self._adapter = Adapter(model, key=key, facts=True, **arguments)
+        self._adapter = Adapter(model, key=key, **arguments)
 
     def batch(self, ops: Iterable[Op]) -> list[StoreResult]:
         ops = list(ops)

@@ -27,11 +27,11 @@ class MnemorankRerankerConfig(BaseRerankerConfig):
 
 
 class MnemorankReranker(BaseReranker):
-    """Reranks search results by their text, scores and dates. A memory counts as true since it was created."""
+    """Reranks search results by their text, scores and dates."""
 
     def __init__(self, config: MnemorankRerankerConfig | dict[str, Any] | None = None) -> None:
         self.config = config if isinstance(config, BaseRerankerConfig) else MnemorankRerankerConfig(**(config or {}))
-        self._adapter = Adapter(self.config.model, key=self.config.key, facts=True, **self.config.arguments)
+        self._adapter = Adapter(self.config.model, key=self.config.key, **self.config.arguments)
 
     def rerank(self, query: str, documents: list[dict[str, Any]], top_k: int | None = None) -> list[dict[str, Any]]:
         """Return copies of the memories, best first, with `rerank_score`, `relevance` and, if replaced, `stale`."""

@@ -16,14 +16,14 @@ from mnemorank.reranker import Reranker
 
 
 class MnemorankReranker(BaseReranker):
-    """Reranks memory items by their text, dates and scores. An item counts as true since it was created.
+    """Reranks memory items by their text, dates and scores.
 
     :param key: the metadata field that says what an item is about: the newest of equal ones replaces the others.
     :param arguments: further arguments of `Reranker.rerank`, such as `options` and `deadline_ms`.
     """
 
     def __init__(self, model: str | Reranker = "mini", *, key: str | None = None, **arguments: Any) -> None:
-        self._adapter = Adapter(model, key=key, facts=True, **arguments)
+        self._adapter = Adapter(model, key=key, **arguments)
 
     def rerank(
         self,

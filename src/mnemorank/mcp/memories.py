@@ -18,7 +18,6 @@ from filelock import FileLock
 from mnemorank._internal.atomic import append_json_line, write_atomic
 from mnemorank._internal.jsonio import parse_json
 from mnemorank.errors import InputError
-from mnemorank.integrations.adapter import dated_fact
 from mnemorank.memory.memory import Memory
 from mnemorank.memory.moment import When
 from mnemorank.options import Options
@@ -80,7 +79,7 @@ class MemoryFile:
         return len(self._read())
 
     def search(self, query: str, top_k: int | None = 10, *, as_of: When | None = None) -> Ranking:
-        pool = [dated_fact(entry.memory) for entry in self._read()]
+        pool = [entry.memory for entry in self._read()]
         return self._reranker.rerank(query, pool, top_k=top_k, as_of=as_of, options=self._options)
 
     def get(self, id: str) -> Memory | None:

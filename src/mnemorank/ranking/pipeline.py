@@ -299,6 +299,7 @@ class Pipeline:
         explain: bool,
     ) -> tuple[Result, ...]:
         first_stage_rank = {i: rank for rank, i in enumerate(self.first_stage.order, 1)}
+        values = np.empty(0) if scores is None else _lifted(order, scores.score, superseded)
         results: list[Result] = []
         previous = math.inf
         for rank, i in enumerate(order, 1):
@@ -316,7 +317,7 @@ class Pipeline:
                 passage=scored.matched[i] if scored is not None else None,
             )
             if scored is not None and scores is not None and np.isfinite(scored.raw[i]):
-                previous = _below(float(scores.score[i]), previous)
+                previous = _below(float(values[i]), previous)
                 result = replace(
                     result,
                     relevance=float(scores.relevance[i]),
@@ -326,6 +327,18 @@ class Pipeline:
                 )
             results.append(result)
         return tuple(results)
+
+
+def _lifted(order: Sequence[int], scores: Floats, superseded: Supersession) -> Floats:
+    """Return the scores, where a current memory has at least those of the outdated ones whose place it took."""
+    lifted = scores.copy()
+    current = None
+    for i in order:
+        if i not in superseded.stale:
+            current = i
+        elif current is not None and current in superseded.successors.get(i, ()):
+            lifted[current] = np.fmax(lifted[current], scores[i])
+    return lifted
 
 
 def _below(score: float, previous: float) -> float:

@@ -158,9 +158,9 @@ def demote(order: Sequence[int], superseded: Supersession, relevance: Sequence[f
     """Return the order with current memories in the place of the stale ones they replaced, and future memories last.
 
     A stale memory that ranks above its successor gives it its place and comes right below: whoever asks for the old
-    state wants the new one, which may be worded differently. A successor that has little to do with the query (less than
-    `share` of the relevance) is passed over for the next one; a stale memory without a relevant successor keeps its
-    place.
+    state wants the new one, which may be worded differently. A successor that has little to do with the query (less
+    than `share` of the relevance) is passed over for the next one; a stale memory without a relevant successor keeps
+    its place.
     """
     result = [item for item in order if item not in superseded.future]
     below: dict[int, list[int]] = defaultdict(list)

@@ -141,8 +141,14 @@ class SplitScorer(BasePairScorer):
         return np.array([known[key] for key in keys], dtype=np.float64)
 
     def asks_about_past(self, query: str) -> float:
-        """Return the log-odds that a query asks for an earlier state ("where did she work before?")."""
-        return self._encode(self._query_ids(query), 0)[1]
+        """Return the log-odds that a query asks for an earlier state ("where did she work before?").
+
+        Of a query that is too long the end is read, as for its relevance.
+        """
+        before, between = self._layout.before, self._layout.between
+        (ids,) = encode(self._tokens, [query])
+        room = self._max_query - len(before) - len(between)
+        return self._encode(np.array([*before, *ids[-room:], *between], dtype=np.int64), 0)[1]
 
     def close(self) -> None:
         self._workers.shutdown()
