@@ -172,11 +172,13 @@ def demote(order: Sequence[int], superseded: Supersession, relevance: Sequence[f
                 relevant[older] = newer
                 break
     chain = _without_cycles(relevant)
-    for older, newer in chain.items():
-        # The successor may itself move down, below its own successor.
-        if any(place[item] > place[older] for item in _follow(chain, older)):
-            below[newer].append(older)
-    moved = {older for group in below.values() for older in group}
+    moved: set[int] = set()
+    for older in chain:
+        successors = list(_follow(chain, older))
+        if any(place[item] > place[older] for item in successors):
+            moved |= {older, *successors[:-1]}  # the whole chain, led by its newest
+    for older in moved:
+        below[chain[older]].append(older)
 
     def with_followers(item: int) -> list[int]:
         items, waiting = [], [item]
