@@ -24,7 +24,7 @@ AXE = ROOT / "console" / "node_modules" / "axe-core" / "axe.min.js"
 TIMEOUT_MS = 60_000
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     if CHROMIUM is None:
         pytest.skip("needs Chromium; see CONTRIBUTING.md")
