@@ -3,7 +3,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test test-integrations test-ray check lint coverage docs console wheel clean
+.PHONY: demo test test-console test-integrations test-ray check lint coverage docs console wheel clean
 
 demo: $(VENV)/.demo
 	@$(BIN)/mnemorank demo
@@ -20,6 +20,10 @@ test-integrations:
 # Ray on clusters of several nodes on this machine, with nodes that are killed.
 test-ray:
 	$(PYTHON) integration_tests/run.py ray
+
+# The console in a real browser. Run it before landing a change of the console, with nothing else running.
+test-console: $(VENV)/.dev $(VENV)/.browser
+	MNEMORANK_BROWSER_TESTS=1 $(BIN)/python -m pytest tests/console
 
 # The fast lane while you work: lint, types and all tests that are not marked slow.
 check: lint

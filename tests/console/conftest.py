@@ -28,6 +28,8 @@ TIMEOUT_MS = 60_000
 def browser() -> Iterator[Any]:
     if CHROMIUM is None:
         pytest.skip("needs Chromium; see CONTRIBUTING.md")
+    if not os.environ.get("MNEMORANK_BROWSER_TESTS"):
+        pytest.skip("run by `make test-console`, on an idle machine")
     with playwright.sync_playwright() as driver:
         running = driver.chromium.launch(
             executable_path=CHROMIUM,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from typing import Any
 
 import pytest
@@ -24,10 +25,19 @@ def ranked(page: Any) -> list[str]:
     return page.locator(".column.right .slot .text").all_inner_texts()
 
 
+def wait_until(page: Any, expression: str) -> None:
+    """Wait from outside the page, whose content security policy forbids to evaluate text."""
+    end = time.monotonic() + 60
+    while not page.evaluate(expression):
+        assert time.monotonic() < end, expression
+        page.wait_for_timeout(100)
+
+
 def paste(page: Any, content: str) -> None:
     page.get_by_role("button", name="Paste").click()
     page.get_by_role("textbox", name=re.compile("JSON Lines")).fill(content)
     page.get_by_role("button", name="Use these memories").click()
+    page.get_by_role("dialog").wait_for(state="hidden")
 
 
 def lines(memories: list[dict[str, Any]]) -> str:
@@ -90,7 +100,7 @@ def test_a_link_reproduces_the_state(server, open_page):
     paste(page, lines([{"id": "a", "text": "The key is under the mat."}, {"id": "b", "text": "Ruby likes tea."}]))
     ask(page, "Where is the key?")
     page.locator(".column.right .slot").first.filter(has_text="under the mat").wait_for()
-    page.wait_for_function("location.hash.length > 40")
+    wait_until(page, "location.hash.length > 40")
     page.wait_for_timeout(300)
     copy = open_page(page.url)
     copy.locator(".column.right .slot").first.filter(has_text="under the mat").wait_for()
@@ -108,9 +118,9 @@ def test_compares_two_models_and_two_sets_of_options(server, open_page, screensh
     compare.get_by_label("Results").fill("5")
     compare.get_by_label("Results").blur()
     page.get_by_role("heading", name="Comparison").wait_for()
-    page.wait_for_function("document.querySelectorAll('.column.right .slot').length === 5")
+    wait_until(page, "document.querySelectorAll('.column.right .slot').length === 5")
     compare.get_by_label("Model", exact=True).select_option("mini")
-    page.wait_for_function("document.querySelectorAll('.column.right .slot').length === 5")
+    wait_until(page, "document.querySelectorAll('.column.right .slot').length === 5")
     ranked(page)
     screenshot(page, "compare")
 
