@@ -141,27 +141,6 @@ def test_after_a_kill_before_the_process_starts_the_next_run_goes_on(root, kille
 
 @pytest.mark.slow
 @pytest.mark.timeout(400)
-def test_learn_run_after_a_kill_finishes_the_run(root, capsys):
-    from mnemorank.cli import main
-
-    run = create_run(root)
-    (root / "runs" / run.id / "feedback.jsonl").unlink()  # as if killed before they were written
-    with Loop(root) as loop:
-        process = loop.runs.start(loop.runs.get(run.id), root, str(root / "events.db"), 1)
-        end = time.monotonic() + 200
-        while (loop.runs.progress(run.id) or {}).get("step", 0) < 2:
-            assert time.monotonic() < end
-            assert process.poll() is None
-            time.sleep(0.02)
-        process.kill()
-        process.wait()
-    assert main(["learn", "run", "--root", str(root), "--json"]) == 0
-    finished = json.loads(capsys.readouterr().out)
-    assert (finished["id"], finished["state"], finished["promoted"], finished["attempt"]) == (run.id, "done", True, 2)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(400)
 def test_a_run_can_be_canceled_and_has_low_priority(root):
     with Loop(root) as loop:
         run, process = loop.train(who="test")
