@@ -342,9 +342,9 @@ def _lifted(order: Sequence[int], scores: Floats, superseded: Supersession) -> F
 
 
 def _below(score: float, previous: float) -> float:
-    """Return the score, or a number just below the previous one if it is not smaller. Both are above 0."""
+    """Return the score, or a number just below the previous one if it is not smaller, also as float32. Both are > 0."""
     score = max(score, _MIN_SCORE)
-    return score if score < previous else previous * (1 - _STEP)
+    return score if np.float32(score) < np.float32(previous) else previous * (1 - _STEP)
 
 
 def _best(relevance: Any) -> float | None:

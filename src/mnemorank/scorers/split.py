@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 from typing import Any, TypeVar
 
 import numpy as np
@@ -22,7 +23,7 @@ from mnemorank.scorers.states import Key, State, StateCache, StateStore, key_of
 
 # Rows of the segment table in the joint graph.
 _QUERY, _MEMORY, _OLDER, _NEWER, _START = range(5)
-_CACHED_QUERIES_BYTES = 8_000_000
+_CACHED_QUERIES = 64
 _MEGABYTE = 1_000_000
 # Pairs of memories whose judgment is remembered: those of a store come up at every query. 20 MB at most.
 _MAX_JUDGED = 100_000
@@ -67,7 +68,8 @@ class SplitScorer(BasePairScorer):
         self.width = int(self._encoder.get_outputs()[0].shape[2])
         self.max_memory = self._max_memory - len(self._layout.after)
         self.cache = StateCache(int(cache_megabytes * _MEGABYTE))
-        self._queries = StateCache(_CACHED_QUERIES_BYTES)
+        # A query is read for its relevance and for whether it asks about the past.
+        self._read_query = lru_cache(_CACHED_QUERIES)(lambda ids: self._encode(np.frombuffer(ids, np.int64), 0))
         self._judged: dict[tuple[Key, Key], float] = {}
         self._states = states
         self._workers = Workers(self.threads, "mnemorank")
@@ -145,14 +147,16 @@ class SplitScorer(BasePairScorer):
 
         Of a query that is too long the end is read, as for its relevance.
         """
-        before, between = self._layout.before, self._layout.between
-        (ids,) = encode(self._tokens, [query])
-        room = self._max_query - len(before) - len(between)
-        return self._encode(np.array([*before, *ids[-room:], *between], dtype=np.int64), 0)[1]
+        ids = self._query_ids(query)
+        if len(ids) > self._max_query:
+            start = len(self._layout.before)
+            ids = np.concatenate([ids[:start], ids[start - self._max_query :]])
+        return self._read_query(ids.tobytes())[1]
 
     def close(self) -> None:
         self._workers.shutdown()
         self._encoder = self._joint = None
+        self._read_query.cache_clear()
 
     def _open(self, session: ort.InferenceSession | None) -> ort.InferenceSession:
         if session is None:
@@ -190,13 +194,7 @@ class SplitScorer(BasePairScorer):
         return state
 
     def _query_state(self, query: str) -> State:
-        ids = self._query_ids(query)
-        key = key_of(ids)
-        state = self._queries.get([key]).get(key)
-        if state is None:
-            state = self._encode(ids, 0)[0]
-            self._queries.put({key: state})
-        return state
+        return self._read_query(self._query_ids(query).tobytes())[0]
 
     def _query_ids(self, query: str) -> Ids:
         (ids,) = encode(self._tokens, [query])

@@ -214,7 +214,7 @@ class StateFile:
         try:
             other.disconnect()
             if database.move_aside(damaged):
-                logger.warning("%s: is damaged (%s); moved to %s and begun anew", self.path, error, damaged.name)
+                logger.warning("%s: is damaged (%s); moved to %s and started empty", self.path, error, damaged.name)
         except OSError as failure:
             self._report("move", f"is damaged ({error}) and could not be moved aside: {failure}")
             return False
