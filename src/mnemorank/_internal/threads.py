@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -27,8 +28,34 @@ class Workers:
         """Schedule a call; raise RuntimeError after `shutdown`."""
         return self.executor().submit(function, item)
 
-    def map(self, function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
-        return self.executor().map(function, items)
+    def map(self, function: Callable[[T], R], items: Sequence[T]) -> list[R]:
+        """Call a function with each item, in order; after an error, no more items are begun, and it is raised.
+
+        Each thread takes the next item when it is done with one: a future for every item takes longer.
+        """
+        waiting = deque(range(len(items)))
+        results: dict[int, R] = {}
+
+        def take(_: int) -> None:
+            while True:
+                try:
+                    position = waiting.popleft()
+                except IndexError:
+                    return
+                try:
+                    results[position] = function(items[position])
+                except BaseException:
+                    waiting.clear()
+                    raise
+
+        try:
+            futures = [self.submit(take, number) for number in range(min(self._threads, len(items)))]
+            wait(futures)
+        finally:
+            waiting.clear()
+        for future in futures:
+            future.result()
+        return [results[position] for position in range(len(items))]
 
     def shutdown(self, *, wait: bool = True, cancel_futures: bool = False) -> None:
         """Stop accepting work.

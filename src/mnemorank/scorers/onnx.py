@@ -79,7 +79,7 @@ class OnnxScorer(BasePairScorer):
                 for batch in batches:
                     run(batch)
             else:
-                list(self._workers.map(run, batches))
+                self._workers.map(run, batches)
         except ScorerError:
             raise
         except Exception as error:  # the errors of onnxruntime share no base class
