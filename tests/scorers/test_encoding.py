@@ -12,8 +12,18 @@ from mnemorank.artifact.resolve import load_artifact
 from mnemorank.artifact.templates import Rendered, Template, templates
 from mnemorank.memory.memory import Memory
 from mnemorank.model.model import Model
-from mnemorank.scorers import open_scorer
-from mnemorank.scorers.encoding import InputWriter, PairLayout, clean, encode, offsets, pack, pack_in_order, pad
+from mnemorank.scorers import encoding, open_scorer
+from mnemorank.scorers.encoding import (
+    InputWriter,
+    PairLayout,
+    PassageEncoder,
+    clean,
+    encode,
+    offsets,
+    pack,
+    pack_in_order,
+    pad,
+)
 from mnemorank.scorers.protocol import Pair
 from tests.conftest import build_tokenizer
 
@@ -151,3 +161,33 @@ def test_inputs_are_padded_to_the_longest(tiny_onnx, side, mask):
     assert (batch.ids[0][batch.mask[0] == 0] == 7).all()
     assert batch.ids[0][batch.mask[0] == 1].tolist() == short.ids.tolist()
     assert batch.ids[1].tolist() == long.ids.tolist()
+
+
+@pytest.fixture
+def tokenized(monkeypatch):
+    """Every text that the tokenizer reads, in order."""
+    read = []
+    monkeypatch.setattr(encoding, "encode", lambda tokenizer, texts: read.extend(texts) or encode(tokenizer, texts))
+    return read
+
+
+def test_a_text_is_tokenized_once(tokenized):
+    encoder = PassageEncoder(TOKENIZER)
+    texts = ["the cat", "ruby \ud800", "the cat", ""]
+    first = encoder.encode(texts)
+    assert [passage.text for passage in first] == texts
+    assert [passage.encoded.tolist() for passage in first] == [ids.tolist() for ids in encode(TOKENIZER, texts)]
+    again = encoder.encode(["ruby \ud800", "a dog"])
+    assert again[0].encoded.tolist() == first[1].encoded.tolist()
+    assert tokenized == ["the cat", "ruby \ud800", "", "a dog"]
+
+
+def test_the_texts_used_last_are_kept(tokenized, monkeypatch):
+    monkeypatch.setattr(encoding, "_CACHED_BYTES", 1200)
+    encoder = PassageEncoder(TOKENIZER)
+    for text in ("cat", "dog", "cat", "ruby", "cat", "dog"):
+        encoder.encode([text])
+    assert tokenized == ["cat", "dog", "ruby", "dog"]
+    encoder.encode(["cat " * 1000])
+    encoder.encode(["cat " * 1000, "dog"])
+    assert [text[:4] for text in tokenized[4:]] == ["cat ", "cat "]

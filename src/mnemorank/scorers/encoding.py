@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -12,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
+from mnemorank._internal.byte_cache import ByteCache
 from mnemorank.artifact.manifest import Manifest
 from mnemorank.artifact.templates import Rendered, templates
 from mnemorank.errors import ArtifactError, QueryTooLongError, ScorerError
@@ -20,6 +22,9 @@ from mnemorank.scorers.protocol import Pair, Passage, Scores
 Ids = NDArray[np.int64]
 
 _MIN_ROOM = 8
+# Of tokenized texts that are kept: about 6,000 memories of 80 tokens.
+_CACHED_BYTES = 8_000_000
+_BYTES_PER_PASSAGE = 400  # of a passage's objects, without its text and its token ids
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +58,10 @@ class InputWriter:
         # Not a method: a cache that refers to its owner would keep a closed model in memory until the next collection.
         # Not a bound method: the cycle would keep a closed model in memory until the next garbage collection.
         self._piece = lru_cache(maxsize=256)(partial(_encode_piece, tokenizer))
+        self._passages = PassageEncoder(tokenizer)
 
     def prepare(self, texts: Sequence[str]) -> list[Passage]:
-        return [Passage(text, len(ids), ids) for text, ids in zip(texts, encode(self.tokenizer, texts), strict=True)]
+        return self._passages.encode(texts)
 
     def offsets(self, text: str) -> list[tuple[int, int]]:
         return offsets(self.tokenizer, text)
@@ -173,6 +179,28 @@ def encode(tokenizer: Tokenizer, texts: Sequence[str]) -> list[Ids]:
     """Return the token ids of each text, without special tokens."""
     cleaned = [clean(text) for text in texts]
     return [np.array(e.ids, dtype=np.int64) for e in tokenizer.encode_batch_fast(cleaned, add_special_tokens=False)]
+
+
+class PassageEncoder:
+    """Tokenizes texts, several at once on all cores, and keeps those used last: a memory comes up at many queries."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._cache: ByteCache[str, Passage] = ByteCache(_CACHED_BYTES, _size_of)
+
+    def encode(self, texts: Sequence[str]) -> list[Passage]:
+        known = self._cache.get(texts)
+        missing = [text for text in dict.fromkeys(texts) if text not in known]
+        if missing:
+            ids = encode(self._tokenizer, missing)
+            new = {text: Passage(text, len(each), each) for text, each in zip(missing, ids, strict=True)}
+            self._cache.put(new)
+            known |= new
+        return [known[text] for text in texts]
+
+
+def _size_of(passage: Passage) -> int:
+    return sys.getsizeof(passage.text) + int(passage.encoded.nbytes) + _BYTES_PER_PASSAGE
 
 
 def offsets(tokenizer: Tokenizer, text: str) -> list[tuple[int, int]]:

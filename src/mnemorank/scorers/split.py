@@ -16,7 +16,7 @@ from mnemorank._internal.threads import Workers
 from mnemorank._internal.validation import check_number
 from mnemorank.artifact.resolve import Artifact
 from mnemorank.errors import QueryTooLongError, ScorerError
-from mnemorank.scorers.encoding import Ids, PairLayout, encode, load_tokenizer, offsets
+from mnemorank.scorers.encoding import Ids, PairLayout, PassageEncoder, encode, load_tokenizer, offsets
 from mnemorank.scorers.onnx import open_session
 from mnemorank.scorers.protocol import BasePairScorer, Batch, Pair, Passage, Scores
 from mnemorank.scorers.states import Key, State, StateCache, StateStore, key_of
@@ -62,6 +62,7 @@ class SplitScorer(BasePairScorer):
         self.on_batch: Callable[[Batch], None] | None = None
         self._tokens = load_tokenizer(artifact.file("tokenizer.json"))
         self._layout = PairLayout.of(self._tokens)
+        self._passages = PassageEncoder(self._tokens)
         super().__init__(manifest.name, self)
         self._encoder: ort.InferenceSession | None = open_session(artifact.file("encoder.onnx"))
         self._joint: ort.InferenceSession | None = open_session(artifact.file("joint.onnx"))
@@ -75,7 +76,7 @@ class SplitScorer(BasePairScorer):
         self._workers = Workers(self.threads, "mnemorank")
 
     def prepare(self, texts: Sequence[str]) -> list[Passage]:
-        return [Passage(text, len(ids), ids) for text, ids in zip(texts, encode(self._tokens, texts), strict=True)]
+        return self._passages.encode(texts)
 
     def offsets(self, text: str) -> list[tuple[int, int]]:
         return offsets(self._tokens, text)
@@ -90,14 +91,15 @@ class SplitScorer(BasePairScorer):
     def score_pairs(self, pairs: Sequence[Pair], *, deadline: Deadline | None = None) -> Scores:
         scores = np.full(len(pairs), np.nan)
         queries = {query: self._query_state(query) for query in dict.fromkeys(pair.query for pair in pairs)}
-        known = self._known([self.key(pair.passage) for pair in pairs])
+        keys = [self.key(pair.passage) for pair in pairs]
+        known = self._known(keys)
 
         def run(position: int) -> None:
             if deadline is not None and deadline.expired:
                 return
             passage = pairs[position].passage
             query = queries[pairs[position].query]
-            memory = known.get(self.key(passage)) or self._read(passage)
+            memory = known.get(keys[position]) or self._read(passage)
             scores[position] = self._relevance(query, memory)
 
         self._run(run, range(len(pairs)))
@@ -169,7 +171,7 @@ class SplitScorer(BasePairScorer):
         try:
             if len(items) < 2 or self.threads == 1:
                 return [function(item) for item in items]
-            return list(self._workers.map(function, items))
+            return self._workers.map(function, items)
         except ScorerError:
             raise
         except Exception as error:  # the errors of onnxruntime share no base class

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import threading
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
@@ -12,6 +10,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from mnemorank._internal.byte_cache import ByteCache
 from mnemorank.scorers.protocol import ForwardingScorer, Passage, Scorer
 
 Key = bytes
@@ -95,37 +94,11 @@ def state_scorer(scorer: Scorer) -> StateScorer | None:
     return scorer if isinstance(scorer, StateScorer) else None
 
 
-class StateCache:
+class StateCache(ByteCache[Key, State]):
     """The states used last, in memory.
 
     :param max_bytes: the size of all states in it.
     """
 
     def __init__(self, max_bytes: int) -> None:
-        self.max_bytes = max_bytes
-        self.size = 0
-        self._states: OrderedDict[Key, State] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def __len__(self) -> int:
-        return len(self._states)
-
-    def get(self, keys: Sequence[Key]) -> dict[Key, State]:
-        found = {}
-        with self._lock:
-            for key in keys:
-                state = self._states.get(key)
-                if state is not None:
-                    self._states.move_to_end(key)
-                    found[key] = state
-        return found
-
-    def put(self, states: Mapping[Key, State]) -> None:
-        with self._lock:
-            for key, state in states.items():
-                if key not in self._states and state.size <= self.max_bytes:
-                    self._states[key] = state
-                    self.size += state.size
-            while self.size > self.max_bytes:
-                _, dropped = self._states.popitem(last=False)
-                self.size -= dropped.size
+        super().__init__(max_bytes, lambda state: state.size)
