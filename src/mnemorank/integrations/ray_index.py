@@ -7,17 +7,18 @@ import heapq
 import json
 import logging
 import math
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import ray
-from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
+from ray.exceptions import RayError, RayTaskError
 
 from mnemorank._internal.atomic import write_atomic
 from mnemorank.artifact.resolve import load_artifact
-from mnemorank.errors import ConflictError, InputError, MnemorankError
+from mnemorank.errors import ConflictError, InputError, MnemorankError, StorageError
 from mnemorank.index.index import DEFAULT_CANDIDATES, Filter, MemoryIndex, value_of
 from mnemorank.index.store import encode
 from mnemorank.memory.memory import Memory, MemoryLike, read_memories
@@ -42,9 +43,6 @@ class _Shard:
     def delete(self, ids: Sequence[str]) -> int:
         return self._index.delete(ids)
 
-    def get(self, id: str) -> Memory | None:
-        return self._index.get(id)
-
     def count(self) -> int:
         return len(self._index)
 
@@ -60,6 +58,10 @@ class _Shard:
         return self._index.delete(
             str(each.id) for each in self._index.memories() if owner_of(key_of(each, partition), shards) != own
         )
+
+    def clear(self) -> int:
+        """Delete all memories."""
+        return self._index.delete(str(each.id) for each in self._index.memories())
 
 
 class ShardedIndex:
@@ -79,6 +81,7 @@ class ShardedIndex:
         self.folder, self.partition = folder, partition
         self._model, self._threads = model, threads
         self._shards = {name: self._start(name) for name in shards}
+        self._writing = threading.Lock()  # what is added while memories move could be left behind
 
     @classmethod
     def open(
@@ -127,21 +130,27 @@ class ShardedIndex:
         is lost meanwhile is waited for.
         """
         pool = [_with_id(memory.with_score(None)) for memory in read_memories(memories, field=field)]
-        parts: dict[str, list[Memory]] = {}
+        keys: list[str] = []
         for position, memory in enumerate(pool):
             try:
-                key = key_of(memory, self.partition)
+                keys.append(key_of(memory, self.partition))
             except InputError as error:
                 raise InputError(error.message, field=f"memories.{position}.{error.field}") from None
-            parts.setdefault(owner_of(key, self.shards), []).append(memory)
-        _wait([self._shards[name].add.options(max_task_retries=-1).remote(part) for name, part in parts.items()])
+        with self._writing:
+            parts: dict[str, list[Memory]] = {}
+            for key, memory in zip(keys, pool, strict=True):
+                parts.setdefault(owner_of(key, self.shards), []).append(memory)
+            _wait([self._shards[name].add.options(max_task_retries=-1).remote(part) for name, part in parts.items()])
         return [str(memory.id) for memory in pool]
 
     def delete(self, ids: Iterable[str]) -> int:
         """Delete memories and return how many there were; unknown ids are ignored."""
+        if isinstance(ids, str):
+            raise InputError("expected a list of ids, got a string", field="ids")
         wanted = list(dict.fromkeys(ids))
-        calls = [actor.delete.options(max_task_retries=-1).remote(wanted) for actor in self._shards.values()]
-        return sum(_wait(calls))
+        with self._writing:
+            calls = [actor.delete.options(max_task_retries=-1).remote(wanted) for actor in self._shards.values()]
+            return sum(_wait(calls))
 
     def search(
         self,
@@ -170,28 +179,31 @@ class ShardedIndex:
         for name, call in calls.items():
             try:
                 rankings.append(ray.get(call, timeout=0 if timeout is not None else None))
-            except (RayActorError, GetTimeoutError) as error:
-                logger.warning("%s does not answer: %s", name, type(error).__name__)
-                missing.append(name)
             except RayTaskError as error:
                 raise _cause(error) from None
+            except RayError as error:  # the actor, its answer or the time was lost
+                logger.warning("%s does not answer: %s", name, type(error).__name__)
+                missing.append(name)
         return _merge(rankings, missing, len(self._shards), top_k)
 
     def add_shard(self) -> str:
         """Add a shard and move its part of the memories to it; nothing else moves. Returns its name.
 
-        Searches continue meanwhile. If this is interrupted, call it again.
+        Searches continue meanwhile; `add` and `delete` of other threads wait. If this is interrupted, call it again.
         """
-        name = f"shard-{len(self._shards):04d}"
-        names = [*self._shards, name]
-        new = self._start(name)
-        for actor in self._shards.values():
-            moved: list[Memory] = _wait([actor.belonging_to.remote(name, names, self.partition)])[0]
-            for first in range(0, len(moved), _MOVED_AT_ONCE):
-                _wait([new.add.options(max_task_retries=-1).remote(moved[first : first + _MOVED_AT_ONCE])])
-        self._shards[name] = new
-        self._save()
-        self._delete_moved()
+        with self._writing:
+            names = [*self._shards, name := f"shard-{len(self._shards):04d}"]
+            new = self._start(name)
+            # What an interrupted call has moved may be outdated by now.
+            _wait([new.clear.options(max_task_retries=-1).remote()])
+            for actor in self._shards.values():
+                belonging_to = actor.belonging_to.options(max_task_retries=-1)
+                moved: list[Memory] = _wait([belonging_to.remote(name, names, self.partition)])[0]
+                for first in range(0, len(moved), _MOVED_AT_ONCE):
+                    _wait([new.add.options(max_task_retries=-1).remote(moved[first : first + _MOVED_AT_ONCE])])
+            self._shards[name] = new
+            self._save()
+            self._delete_moved()
         return name
 
     def __len__(self) -> int:
@@ -217,12 +229,8 @@ class ShardedIndex:
         write_atomic(self.folder / _SETTINGS, json.dumps(settings))
 
     def _delete_moved(self) -> None:
-        _wait(
-            [
-                actor.delete_moved.options(max_task_retries=-1).remote(name, self.shards, self.partition)
-                for name, actor in self._shards.items()
-            ]
-        )
+        tasks = [(name, actor.delete_moved.options(max_task_retries=-1)) for name, actor in self._shards.items()]
+        _wait([task.remote(name, self.shards, self.partition) for name, task in tasks])
 
 
 def owner_of(key: str, shards: Sequence[str]) -> str:
@@ -255,7 +263,7 @@ def _merge(rankings: Sequence[Ranking], missing: Sequence[str], shards: int, top
         results.append(replace(result, index=len(results), rank=len(results) + 1, score=score))
     return Ranking(
         tuple(results[:top_k]),
-        abstained=all(ranking.abstained or not ranking.results for ranking in rankings),
+        abstained=bool(rankings) and all(ranking.abstained or not ranking.results for ranking in rankings),
         degraded=degraded,
         scored_by=next((ranking.scored_by for ranking in rankings if ranking.scored_by), None),
         warnings=tuple(dict.fromkeys(warning for ranking in rankings for warning in ranking.warnings)),
@@ -283,6 +291,8 @@ def _wait(calls: Sequence[Any]) -> list[Any]:
         return list(ray.get(list(calls)))
     except RayTaskError as error:
         raise _cause(error) from None
+    except RayError as error:
+        raise StorageError(f"a shard was lost and could not be started again: {error}") from error
 
 
 def _cause(error: RayTaskError) -> BaseException:
