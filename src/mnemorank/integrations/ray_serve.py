@@ -31,6 +31,8 @@ logger = logging.getLogger(__name__)
 
 _HUB = "mnemorank-metrics"
 _NAMESPACE = "mnemorank"
+# A resource that only the head node has: no other machine takes the sums with it when it is lost.
+_ON_HEAD = {"node:__internal_head__": 0.001}
 _REPORT_SECONDS = 2.0
 # A replica that has been silent for longer is gone: its counters stay, its gauges do not.
 _GONE_SECONDS = 15.0
@@ -119,7 +121,7 @@ def share_metrics(metrics: Metrics) -> None:
     def report() -> None:
         while True:
             try:
-                hub = ray.remote(num_cpus=0)(MetricsHub).options(
+                hub = ray.remote(num_cpus=0, resources=_ON_HEAD)(MetricsHub).options(
                     name=_HUB, namespace=_NAMESPACE, get_if_exists=True, lifetime="detached", max_restarts=-1
                 )
                 latest[:] = [ray.get(hub.remote().report.remote(replica, own_text().decode()), timeout=10).encode()]
