@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import pickle
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from typing import Any
@@ -19,14 +20,26 @@ _MAX_TASKS = 1000
 
 
 class _Actor:
-    """A worker as Ray Data calls it. If its machine is lost, another one runs its blocks that have no checkpoint."""
+    """A worker as Ray Data calls it. If its machine is lost, another one runs its blocks that have no checkpoint.
+
+    Errors of the job are results, too: Ray would hide one behind its own, and start an actor again that cannot start.
+    """
 
     def __init__(self, settings: WorkerSettings) -> None:
-        self._worker = BlockWorker(settings)
+        self._worker: BlockWorker | MnemorankError
+        try:
+            self._worker = BlockWorker(settings)
+        except MnemorankError as error:
+            self._worker = error
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
-        checkpoint = self._worker.run(Block(**row))
-        return {"checkpoint": json.dumps(asdict(checkpoint))}
+        try:
+            if isinstance(self._worker, MnemorankError):
+                raise self._worker
+            checkpoint = self._worker.run(Block(**row))
+        except MnemorankError as error:
+            return {"checkpoint": "", "error": pickle.dumps(error)}
+        return {"checkpoint": json.dumps(asdict(checkpoint)), "error": b""}
 
 
 def run_on_ray(
@@ -56,13 +69,13 @@ def run_on_ray(
         _Actor,
         fn_constructor_args=(replace(settings, threads=settings.threads or 1),),
         num_cpus=1,
-        compute=ray.data.ActorPoolStrategy(min_size=1, max_size=actors),
+        # All at once: growing from one actor would leave cores idle for as long as a model takes to load.
+        compute=ray.data.ActorPoolStrategy(min_size=1, max_size=actors, initial_size=actors),
     )
     try:
         for row in checkpoints.iter_rows():
+            if row["error"]:
+                raise pickle.loads(row["error"])
             yield Checkpoint.from_dict(json.loads(row["checkpoint"]))
     except ray.exceptions.RayError as error:
-        cause = error.cause if isinstance(error, ray.exceptions.RayTaskError) else None
-        if isinstance(cause, MnemorankError):
-            raise cause from None
         raise MnemorankError(f"the Ray cluster failed: {error}; run the same command again to continue") from error
