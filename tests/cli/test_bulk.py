@@ -1,6 +1,8 @@
 """`mnemorank bulk`."""
 
 import json
+import re
+import sys
 
 import pytest
 
@@ -18,13 +20,20 @@ def test_reports_rows_and_failures_with_their_lines(capsys, questions, tiny_onnx
     command = ["bulk", "score", questions, "--output", str(tmp_path / "out"), "--model", str(tiny_onnx)]
     assert main(command) == 0
     printed = capsys.readouterr()
-    assert printed.out.startswith(f"1 rows in {tmp_path / 'out'}")
+    assert re.match(rf"1 rows in {tmp_path}/out, [\d.]+ rows/s\n", printed.out)
     assert f"{questions}:2" in printed.err
     assert "_failures.jsonl" in printed.err
     assert main([*command, "--json"]) == 0
     result = json.loads(capsys.readouterr().out)
     assert (result["rows"], result["continued"], result["blocks"]) == (1, 1, 1)
     assert result["failures"][0]["line"] == 2
+
+
+def test_shows_progress_on_a_terminal(capsys, monkeypatch, questions, tiny_onnx, tmp_path):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    assert main(["bulk", "score", questions, "--output", str(tmp_path / "out"), "--model", str(tiny_onnx)]) == 0
+    progress = capsys.readouterr().err
+    assert re.search(r"score: 100%.* 1/1 .*1 rows, 1 failed, [\d.]+ rows/s", progress)
 
 
 def test_the_exit_status_is_1_for_too_many_failures_or_if_all_fail(capsys, questions, tiny_onnx, tmp_path):

@@ -190,6 +190,7 @@ def _progress(label: str) -> Iterator[Callable[[int, int, int, int], None] | Non
             bar.total = total
             bar.set_postfix_str(f"{rows} rows, {failed} failed, {speed} rows/s", refresh=False)
             bar.update(done - bar.n)
+            bar.refresh()  # also the first report, which comes long before the first block
 
         yield update
 
