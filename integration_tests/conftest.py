@@ -1,7 +1,8 @@
-"""A real server, for the clients of other servers."""
+"""A real server, for the clients of other servers; a Ray cluster."""
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -28,3 +29,17 @@ def url(tmp_path_factory):
     finally:
         server.terminate()
         server.wait(30)
+
+
+@pytest.fixture
+def cluster():
+    """A Ray cluster whose head has no cores, so that all work is done by nodes that a test may kill."""
+    # A busy machine takes longer than Ray's minute to start a node.
+    os.environ.setdefault("RAY_raylet_start_wait_time_s", "240")
+    import ray
+    from ray.cluster_utils import Cluster
+
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+    yield cluster
+    ray.shutdown()
+    cluster.shutdown()

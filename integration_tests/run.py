@@ -39,9 +39,9 @@ def run(name: str, environment: dict[str, Any]) -> bool:
     """Test one framework and run the examples of its page."""
     print(f"== {name}: {', '.join(environment['packages'])}", flush=True)
     python = build(name, environment)
-    test = HERE / f"test_{name}.py"
+    tests = [HERE / f"test_{test}.py" for test in environment.get("tests", [name])]
     pages = [ROOT / "docs/integrations" / f"{page}.md" for page in environment.get("pages", [name])]
-    commands = [[python, "-m", "pytest", "-c", HERE / "pytest.ini", "--rootdir", HERE, test]]
+    commands = [[python, "-m", "pytest", "-c", HERE / "pytest.ini", "--rootdir", HERE, *tests]]
     if pages:
         commands.append([python, "-m", "tests.docs.runner", *pages])
     settings = {**os.environ, "PYTHONPATH": str(ROOT), **environment.get("variables", {})}

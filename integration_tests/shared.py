@@ -1,8 +1,10 @@
-"""What the tests share: the memories of the README's example, and a reranker that tells where it ran."""
+"""What the tests share: the memories of the README's example, a reranker that tells where it ran, nodes of Ray."""
 
 from __future__ import annotations
 
 import threading
+import time
+from collections.abc import Callable
 from typing import Any
 
 from mnemorank import Ranking, Reranker
@@ -35,3 +37,21 @@ class Recorder(Reranker):
         self.sizes.append(len(memories))
         self.was_blocking |= threading.get_ident() == self.creator
         return super().rerank(query, memories, **arguments)
+
+
+def wait_for(condition: Callable[[], Any], seconds: float = 240) -> None:
+    """Wait until a condition holds. The limit is for a condition that never will: a busy machine is slow."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "the condition did not come true"
+        time.sleep(0.05)
+
+
+def connect(cluster: Any, nodes: int) -> list[Any]:
+    """Add nodes of one core to a Ray cluster, connect to it, and return the nodes."""
+    import ray
+
+    added = [cluster.add_node(num_cpus=1) for _ in range(nodes)]
+    cluster.wait_for_nodes(timeout=240)
+    ray.init(address=cluster.address, log_to_driver=False)
+    return added
