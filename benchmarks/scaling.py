@@ -1,9 +1,9 @@
 """Measure the figures of docs/scaling.md: pairs and comparisons per core, and the overhead of bulk jobs.
 
-    python benchmarks/scaling.py [--model M] [--rows N] [--ray]
+    python benchmarks/scaling.py [--model M] [--rows N]
 
-The rates are of one core with nothing else running. The ratios compare runs that take turns: they hold on a busy
-machine, too. --ray needs the extra `ray`, and counts what the cluster does after its start.
+The rates are of one core with nothing else running. The ratio compares runs that take turns: it holds on a busy
+machine, too. `ray_overhead.py` measures the engine ray.
 """
 
 from __future__ import annotations
@@ -57,7 +57,6 @@ def main() -> None:
     parser.add_argument("--model", default="mini")
     parser.add_argument("--rows", type=int, default=40)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--ray", action="store_true", help="compare the engines, with two actors")
     arguments = parser.parse_args()
     records = questions(arguments.rows)
     print(f"comparisons per core and second: {comparisons_per_second():,.0f}")
@@ -66,33 +65,23 @@ def main() -> None:
         path.write_text("".join(json.dumps(record) + "\n" for record in records))
         times: dict[str, list[float]] = {}
         reranker = Reranker(arguments.model, threads=1)
-        both = Reranker(arguments.model, threads=2)
 
-        def loop(model: Reranker) -> None:
+        def loop() -> None:
             for record in records:
-                model.score(record["query"], record["memories"])
+                reranker.score(record["query"], record["memories"])
 
-        def bulk(engine: str, number: int, threads: int) -> None:
-            job = BulkJob("score", (str(path),), f"{folder}/{engine}-{threads}-{number}", {"model": arguments.model}, 5)
-            run_bulk(job, engine=engine, threads=threads, workers=2)  # type: ignore[arg-type]
+        def bulk(number: int) -> None:
+            job = BulkJob("score", (str(path),), f"{folder}/{number}", {"model": arguments.model}, 5)
+            run_bulk(job, threads=1)
 
-        loop(both)
-        if arguments.ray:
-            bulk("ray", -1, 1)
+        loop()
         for number in range(arguments.rounds):
-            times.setdefault("loop, 1 thread", []).append(seconds(lambda: loop(reranker)))
-            times.setdefault("bulk local, 1 thread", []).append(seconds(lambda n=number: bulk("local", n, 1)))
-            times.setdefault("loop, 2 threads", []).append(seconds(lambda: loop(both)))
-            if arguments.ray:
-                times.setdefault("bulk ray, 2 actors", []).append(seconds(lambda n=number: bulk("ray", n, 1)))
+            times.setdefault("loop", []).append(seconds(loop))
+            times.setdefault("bulk", []).append(seconds(lambda n=number: bulk(n)))
     medians = {name: statistics.median(values) for name, values in times.items()}
     pairs = len(records) * CANDIDATES
-    print(f"pairs per core and second: {pairs / medians['loop, 1 thread']:.1f}")
-    print(f"bulk local / loop: {medians['loop, 1 thread'] / medians['bulk local, 1 thread']:.2f}× as fast")
-    if arguments.ray:
-        print(
-            f"bulk ray / loop on two threads: {medians['loop, 2 threads'] / medians['bulk ray, 2 actors']:.2f}× as fast"
-        )
+    print(f"pairs per core and second: {pairs / medians['loop']:.1f}")
+    print(f"bulk / loop: {medians['loop'] / medians['bulk']:.2f}× as fast")
 
 
 if __name__ == "__main__":
