@@ -9,7 +9,7 @@ from mnemorank.errors import NotFoundError
 
 _FILES = {
     "dated": {"train": "train.jsonl.gz", "dev": "dev.jsonl", "test": "test.jsonl"},
-    "everyday": {split: f"{split}.jsonl.gz" for split in ("train", "dev", "test")},
+    "everyday": {split: f"{split}.jsonl.gz" for split in ("train", "dev", "test", "plain-dev", "plain-test")},
 }
 
 
@@ -17,7 +17,7 @@ def bundled_dataset(name: str, split: str) -> Path:
     """Return the file of a bundled dataset.
 
     :param name: `dated`, triplets about facts that change over time, or `everyday`, stores of short facts.
-    :param split: `train`, `dev` or `test`.
+    :param split: `train`, `dev` or `test`; `everyday` also has `plain-dev` and `plain-test`.
     """
     try:
         file = _FILES[name][split]
