@@ -52,7 +52,7 @@ WEIGHTS = {
     "lists/threads-none": 80, "lists/conversations": 500, "lists/conversations-none": 60, "lists/decoys": 500,
     "lists/decoys-none": 80, "lists/hops": 500, "lists/wiki": 450, "lists/bridge": 80, "lists/realmem": 700,
     "lists/personas": 100, "lists/lme": 150, "lists/said": 50, "lists/reply": 50, "lists/synth": 60, "lists/ict": 50,
-    "lists/hard": 500, "dated": 1500,
+    "dated": 1500,
 }  # fmt: skip
 
 
@@ -203,7 +203,7 @@ def store_loss(reader: Reader, store: Store, rng: random.Random) -> Tensor:
         old[row, question.outdated] = 1
     hard = cosine.detach() + torch.rand_like(cosine) * 0.15
     chosen = targets > 0
-    chosen.scatter_(1, hard.topk(8).indices, True)
+    chosen.scatter_(1, hard.topk(min(8, len(memories))).indices, True)
     chosen |= torch.rand_like(cosine) < 2 / len(memories)
     pairs = chosen.nonzero()
     scores, joint = reader.relevance(
@@ -232,7 +232,8 @@ def replacement_loss(
     """Update pairs against their reverse and the most similar other pairs."""
     similarity = cosines(embeddings, embeddings).detach() + torch.rand(len(states), len(states)) * 0.1
     similarity.fill_diagonal_(-1)
-    nearest = [divmod(int(i), len(states)) for i in similarity.flatten().topk(60).indices]
+    most = min(60, len(states) * (len(states) - 1))
+    nearest = [divmod(int(i), len(states)) for i in similarity.flatten().topk(most).indices]
     reverse = [(newer, older) for older, newer in updates]
     others = [pair for pair in nearest if pair not in updates and pair[::-1] not in updates][: 2 * len(updates) + 6]
     pairs = [*updates, *reverse, *others]

@@ -14,6 +14,10 @@ from mnemorank.memory.memory import Memory
 from mnemorank.scorers.protocol import ForwardingScorer, MemoryJudge, Passage, Scorer
 
 
+# Longer memories are paragraphs or conversations, which do not replace each other as facts do.
+_MAX_FACT_TOKENS = 96
+
+
 @dataclass(frozen=True, slots=True)
 class Judge:
     """The judgments of one model. Create it with `Judge.of`."""
@@ -53,4 +57,5 @@ class Judge:
     def _passages(self, memories: Sequence[Memory]) -> list[Passage | None]:
         write = formats[self.manifest.format].write
         passages = self.scorer.prepare([write(memory).text for memory in memories])
-        return [passage if 0 < passage.length <= self.scorer.max_memory else None for passage in passages]
+        longest = min(_MAX_FACT_TOKENS, self.scorer.max_memory)
+        return [passage if 0 < passage.length <= longest else None for passage in passages]

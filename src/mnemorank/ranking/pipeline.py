@@ -41,8 +41,10 @@ from mnemorank.results import Degradation, Ranking, Result
 
 _RESCORING = Rescoring()
 _MAX_COMPARED = 200
-# A model reads pairs of these to judge which replaces which.
+# A model reads pairs of the best to judge which replaces which, but not of those that hardly answer the query:
+# relevance below this share of the best. They would take most of the pairs.
 _MAX_JUDGED = 16
+_MIN_JUDGED_SHARE = 0.05
 _MAX_DIVERSIFIED = 100
 # Tokens are counted in chunks until the budget is spent, since the texts may be long.
 _COUNTED_AT_ONCE = 16
@@ -115,7 +117,7 @@ class Pipeline:
             return Ranking(results, degraded=degraded, warnings=_unique(warnings), records=records)
         scores = self._score_pool(scored, is_complete=degraded is None)
         order = self._order(scores)
-        superseded = self._superseded(order, scored)
+        superseded = self._superseded(order, scored, scores.evidence)
         keeps_outdated = self._keeps_outdated(scored.judge)
         left_out = dropped(superseded) if self.options.supersession == "drop" and not keeps_outdated else set()
         order = self._diversified(order, scores.score, superseded.future | left_out, top_k)
@@ -182,15 +184,17 @@ class Pipeline:
         unscored = [i for i in self.first_stage.order if not has_score[i]]
         return by_score + sorted(unscored, key=lambda i: not self.pool[i].text.strip())
 
-    def _superseded(self, order: Sequence[int], scored: Scored) -> Supersession:
+    def _superseded(self, order: Sequence[int], scored: Scored, evidence: Floats) -> Supersession:
         """Find outdated memories among the best only, because memories are compared pair by pair."""
         if self.options.supersession == "off":
             return Supersession(future=not_begun(self.pool, self.times.as_of))
         judged: set[tuple[int, int]] = set()
         if self.options.supersede_similar and scored.judge is not None and not self._is_late:
             best = [i for i in order if np.isfinite(scored.raw[i])][:_MAX_JUDGED]
+            least = _MIN_JUDGED_SHARE * max((evidence[i] for i in best), default=0.0)
+            among = [i for i in best if evidence[i] >= least]
             try:
-                judged = judge_pairs(self.pool, best, scored.judge, scored.manifest.replaced_above)
+                judged = judge_pairs(self.pool, among, scored.judge, scored.manifest.replaced_above)
             except MnemorankError as error:
                 self.warn(f"supersede_similar: ignored, the model failed: {error}")
         compared = order[:_MAX_COMPARED]
