@@ -1,10 +1,11 @@
 """Load tests of the server, which runs in its own process, over loopback. Prints Markdown tables.
 
-    python benchmarks/server_load.py all          # everything below, about 6 minutes
+    python benchmarks/server_load.py all          # everything below, about 7 minutes
     python benchmarks/server_load.py sustained --clients 100 --seconds 60
     python benchmarks/server_load.py swaps --clients 100 --swaps 100
     python benchmarks/server_load.py batching --clients 32 --documents 10 --seconds 8 --rounds 2
     python benchmarks/server_load.py capacity --seconds 5
+    python benchmarks/server_load.py latency --documents 10 --seconds 8
 
 Each client sends its next request when it has the response to the last one. The exit code is 1 if a request failed or a
 response was wrong.
@@ -26,11 +27,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from load_clients import Address, Connection, Report, after, load, make_body, server
+from load_clients import QUERIES, Address, Connection, Report, after, load, make_body, server, texts
 from mnemorank.artifact.manifest import Calibration, write_manifest
 from mnemorank.artifact.resolve import load_artifact
 
 REPEATED_BODIES = 20
+_STORE = 500
+_SENTENCES = 5
+_FIGURES = ("requests", "failed", "requests/s", "requests per CPU second", "p50 ms", "p99 ms", "p99/p50", "other load")
 
 
 class Output:
@@ -62,7 +66,7 @@ def sustained(arguments: argparse.Namespace, output: Output) -> None:
     output.add_failures(report)
     output.table(
         f"{clients} clients, {arguments.documents} documents, {seconds:g} s",
-        ("requests", "failed", "requests/s", "requests per CPU second", "p50 ms", "p99 ms", "p99/p50", "other load"),
+        _FIGURES,
         [_figures(report)],
     )
 
@@ -178,8 +182,7 @@ async def _swap_under_load(address: Address, arguments: argparse.Namespace, outp
     output.add_failures(report)
     output.table(
         f"{len(swap_seconds)} hot swaps with {clients} clients, {arguments.documents} documents",
-        ("requests", "failed", "requests/s", "requests per CPU second", "p50 ms", "p99 ms", "p99/p50", "other load",
-         "wrong responses", "responses by model", "seconds per swap (median)"),
+        (*_FIGURES, "wrong responses", "responses by model", "seconds per swap (median)"),
         [[*_figures(report), len(report.wrong), f"{served[0]} / {served[1]}", statistics.median(swap_seconds)]],
     )  # fmt: skip
 
@@ -234,11 +237,48 @@ def capacity(arguments: argparse.Namespace, output: Output) -> None:
     output.table("Capacity", (*head, "other load"), rows)
 
 
+def latency(arguments: argparse.Namespace, output: Output) -> None:
+    """Measure p50 and p99 at 1, 8 and 32 clients, with memories of some 80 tokens that are known or new to the server.
+
+    A split model has prepared the known ones. New ones occur in one request only.
+    """
+    generator = random.Random(0)
+    store = [" ".join(generator.choices(texts(), k=_SENTENCES)) for _ in range(_STORE)]
+    numbers = itertools.count()
+
+    def known(rng: random.Random) -> bytes:
+        return _body(rng.sample(store, min(arguments.documents, _STORE)), rng)
+
+    def new(rng: random.Random) -> bytes:
+        return _body([f"{next(numbers)} {rng.choice(store)}" for _ in range(arguments.documents)], rng)
+
+    rows: list[list[object]] = []
+    with server("--model", arguments.model) as address:
+        warm_up = [_body(store[first : first + 50], generator) for first in range(0, _STORE, 50)]
+        output.add_failures(asyncio.run(load(address, 1, lambda _: warm_up.pop(), lambda: not warm_up)))
+        for name, body in {"known": known, "new": new}.items():
+            for clients in (1, 8, 32):
+                report = asyncio.run(load(address, clients, body, after(arguments.seconds or 8.0)))
+                output.add_failures(report)
+                rows.append([name, clients, *_figures(report)])
+    output.table(
+        f"{arguments.documents} memories of some 80 tokens per request",
+        ("memories", "clients", *_FIGURES),
+        rows,
+    )
+
+
+def _body(documents: Sequence[str], rng: random.Random) -> bytes:
+    """Return a request with a query that hardly occurs twice."""
+    return json.dumps({"query": f"{rng.choice(QUERIES)} {rng.randrange(10**6)}", "texts": documents}).encode()
+
+
 COMMANDS: dict[str, Callable[[argparse.Namespace, Output], None]] = {
     "sustained": sustained,
     "batching": batching,
     "swaps": swaps,
     "capacity": capacity,
+    "latency": latency,
 }
 
 
