@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from mnemorank import Memory, Moment, Options, Reranker
+from mnemorank.artifact.manifest import Calibration
 from mnemorank.model.judge import Judge
 from mnemorank.scorers.protocol import Passage
 from tests.helpers.requests import QUERY
@@ -43,7 +44,7 @@ def judging(reranker):
 
         def score(self, query, memories, **settings):
             scored = reranker.model.score(query, memories, **settings)
-            return replace(scored, judge=Judge(Words(), self.manifest))
+            return replace(scored, manifest=self.manifest, judge=Judge(Words(), self.manifest))
 
         def count_tokens(self, memories):
             return reranker.model.count_tokens(memories)
@@ -69,6 +70,17 @@ def test_what_the_model_judges_replaced_is_demoted_and_flagged(judging):
     ):
         off = judging.rerank(QUERY, [old, new], options=options)
         assert [(r.index, r.stale) for r in off] == [(0, False), (1, False)]
+
+
+def test_memories_that_hardly_answer_the_query_are_not_judged(judging):
+    old, new = Memory("the cat sleeps at zenith"), Memory("the cat sleeps at aurora")
+    alone = judging.rerank("the cat", [old, new])
+    assert {r.index for r in alone if r.stale} == {0}
+    judging.model.manifest = replace(judging.model.manifest, calibration=Calibration(scale=4.0))
+    best = Memory("ruby work now")
+    relevance = [score.relevance for score in judging.score(QUERY, [old, new, best])]
+    assert max(relevance[:2]) < 0.05 * relevance[2]
+    assert not any(r.stale for r in judging.rerank(QUERY, [old, new, best]))
 
 
 def test_supersession_off_applies_with_as_of(reranker):
