@@ -221,7 +221,7 @@ def _save(torch_model: Any, model: Path, folder: Path) -> Path:
                 shutil.copy2(model / name, partial / name)
         settings = partial / "tokenizer_config.json"
         if torch_model.config.model_type == "mnemorank-split" and not settings.is_file():
-            # Without segment ids, query and memory could not be told apart.
+            # Without segment ids, query and memory could not be distinguished.
             inputs = ["input_ids", "attention_mask", "token_type_ids"]
             settings.write_text(json.dumps({"tokenizer_class": "PreTrainedTokenizerFast", "model_input_names": inputs}))
     return folder

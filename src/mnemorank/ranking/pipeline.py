@@ -52,7 +52,7 @@ _COUNTED_CHARACTERS = 32_768
 _TINY = np.finfo(np.float64).tiny
 # Relative gap below the predecessor for items that supersession or selection moved; large enough to survive float32.
 _STEP = 1e-6
-# Scores that round to 0 could not be told apart by such a gap.
+# Scores that round to 0 could not be distinguished by such a gap.
 _MIN_SCORE = 1e-30
 
 

@@ -126,7 +126,7 @@ class SplitClassifier(PreTrainedModel):
         return states, mean(run_layers(self.embedder, states, mask), attention_mask)
 
     def embed(self, input_ids: Tensor, positions: Tensor) -> Tensor:
-        """Return the word and position embeddings. Segments are told apart later, by `read_together`."""
+        """Return the word and position embeddings. Segments are added later, by `read_together`."""
         types = torch.zeros_like(input_ids)
         embedded: Tensor = self.embeddings(input_ids=input_ids, position_ids=positions, token_type_ids=types)
         return embedded
