@@ -11,6 +11,16 @@ from pathlib import Path
 
 import pytest
 
+# For a busy machine. By default, Ray lowers the priority of its workers by 15, which starves them next to other work,
+# and Ray Serve kills a proxy that is not ready after 15 seconds.
+_PATIENCE = {
+    "RAY_worker_niceness": "0",
+    "RAY_raylet_start_wait_time_s": "240",
+    "RAY_health_check_timeout_ms": "60000",
+    "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "240",
+    "RAY_SERVE_PROXY_HEALTH_CHECK_TIMEOUT_S": "60",
+}
+
 
 @pytest.fixture(scope="module")
 def url(tmp_path_factory):
@@ -34,8 +44,8 @@ def url(tmp_path_factory):
 @pytest.fixture
 def cluster():
     """A Ray cluster whose head has no cores, so that all work is done by nodes that a test may kill."""
-    # A busy machine takes longer than Ray's minute to start a node.
-    os.environ.setdefault("RAY_raylet_start_wait_time_s", "240")
+    for name, value in _PATIENCE.items():
+        os.environ.setdefault(name, value)
     import ray
     from ray.cluster_utils import Cluster
 

@@ -39,12 +39,12 @@ class Recorder(Reranker):
         return super().rerank(query, memories, **arguments)
 
 
-def wait_for(condition: Callable[[], Any], seconds: float = 240) -> None:
+def wait_for(condition: Callable[[], Any], seconds: float = 600) -> None:
     """Wait until a condition holds. The limit is for a condition that never will: a busy machine is slow."""
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "the condition did not come true"
-        time.sleep(0.05)
+        time.sleep(0.2)
 
 
 def connect(cluster: Any, nodes: int) -> list[Any]:
@@ -52,6 +52,6 @@ def connect(cluster: Any, nodes: int) -> list[Any]:
     import ray
 
     added = [cluster.add_node(num_cpus=1) for _ in range(nodes)]
-    cluster.wait_for_nodes(timeout=240)
+    cluster.wait_for_nodes(timeout=600)
     ray.init(address=cluster.address, log_to_driver=False)
     return added

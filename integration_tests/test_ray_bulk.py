@@ -19,7 +19,7 @@ from mnemorank import InputError
 from mnemorank.bulk import BulkJob, run_bulk
 from shared import connect, wait_for
 
-pytestmark = pytest.mark.timeout(900)  # for what hangs; a busy machine is slow
+pytestmark = pytest.mark.timeout(1800)  # for what hangs; a busy machine is slow
 
 WORDS = "Ruby works at Aurora Labs before Zenith Berlin lives moved cat dog doctor visit March trip Lisbon".split()
 

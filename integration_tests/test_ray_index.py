@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import shutil
+import threading
 from importlib.resources import files
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from mnemorank import InputError, MemoryIndex
 from mnemorank.integrations.ray_index import ShardedIndex, owner_of
 from shared import connect, wait_for
 
-pytestmark = pytest.mark.timeout(900)  # for what hangs; a busy machine is slow
+pytestmark = pytest.mark.timeout(1800)  # for what hangs; a busy machine is slow
 
 WORDS = "Ruby works at Aurora Labs before Zenith Berlin lives moved cat dog doctor visit March trip Lisbon".split()
 QUERY = "Where does Ruby work?"
@@ -91,13 +92,19 @@ def test_a_sharded_index_grows_and_survives_a_lost_node(tmp_path, cluster):
     assert scores == sorted(scores, reverse=True)
     assert [result.rank for result in everywhere] == list(range(1, 21))
 
-    # A new shard takes its part, and nothing else moves. What an interrupted move left in its file is not used.
+    # A new shard takes its part, and nothing else moves. What an interrupted move left in its file is not used; what
+    # another thread adds meanwhile is not left behind.
+    late = [{"id": f"{tenant}-late", "tenant": tenant, "text": "late"} for tenant in TENANTS if tenant != "t3"]
+    memories, ids = [*memories, *late], [*ids, *(memory["id"] for memory in late)]
     before = owned(memories, index.shards)
     with MemoryIndex.open(folder / "shard-0002.db", threads=1) as interrupted:
         interrupted.add([{"id": "deleted-since", "tenant": "t3", "text": "Ruby worked at Zenith."}])
+    thread = threading.Thread(target=lambda: [index.add([memory]) for memory in late])
+    thread.start()
     name = index.add_shard()
+    thread.join()
     after = owned(memories, index.shards)
-    assert len(index) == 36
+    assert len(index) == 47
     assert {shard: stored(folder, shard) for shard in index.shards} == after
     assert after[name] == set(ids).difference(*(after[shard] for shard in before))
     assert all(after[shard] <= before[shard] for shard in before)
@@ -106,7 +113,7 @@ def test_a_sharded_index_grows_and_survives_a_lost_node(tmp_path, cluster):
 
     # A lost node: the other shards answer, and the answer says what is missing, until it is rebuilt elsewhere.
     cluster.add_node(num_cpus=1)
-    cluster.wait_for_nodes(timeout=240)
+    cluster.wait_for_nodes(timeout=600)
     cluster.remove_node(nodes.pop(), allow_graceful=False)
     answers: list[tuple[set[str], str | None]] = []
 
@@ -132,4 +139,4 @@ def test_a_sharded_index_grows_and_survives_a_lost_node(tmp_path, cluster):
     with ShardedIndex.open(folder, partition="tenant") as again:
         assert again.shards == index.shards
         assert again.delete(["late", "nowhere"]) == 1
-        assert len(again) == 36
+        assert len(again) == 47

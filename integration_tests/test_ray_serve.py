@@ -9,8 +9,8 @@ import subprocess
 import sys
 import tempfile
 import threading
-import urllib.error
 import urllib.request
+from collections.abc import Callable
 from importlib.resources import files
 from pathlib import Path
 
@@ -24,10 +24,10 @@ from mnemorank.integrations.ray_serve import sum_metrics
 from mnemorank.learning.versions import VersionStore
 from shared import connect, wait_for
 
-pytestmark = pytest.mark.timeout(900)  # for what hangs; a busy machine is slow
+pytestmark = pytest.mark.timeout(1800)  # for what hangs; a busy machine is slow
 
 ROOT = Path(__file__).parent.parent
-BODY = {"query": "Where does Ruby work?", "memories": ["Ruby works at Aurora Labs.", "Ruby plays chess."]}
+MEMORIES = [{"id": "m1", "text": "Ruby works at Aurora Labs."}, {"id": "m2", "text": "Ruby plays chess."}]
 
 
 def test_metrics_are_summed():
@@ -61,10 +61,10 @@ def database():
 
 @pytest.fixture
 def deploy(tmp_path, cluster):
-    """Deploy deploy/serve.yaml with other settings, and return the address."""
+    """Deploy deploy/serve.yaml with other settings; return the address, and what fails if it does not run."""
     started: list[subprocess.Popen] = []
 
-    def run(settings: dict, autoscaling: dict) -> str:
+    def run(settings: dict, autoscaling: dict) -> tuple[str, Callable[[], bool]]:
         config = yaml.safe_load((ROOT / "deploy/serve.yaml").read_text())
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
@@ -78,7 +78,12 @@ def deploy(tmp_path, cluster):
         serve = [sys.executable, "-m", "ray.serve.scripts", "run", "--address", cluster.address]
         with (tmp_path / "serve.log").open("w") as log:
             started.append(subprocess.Popen([*serve, str(tmp_path / "serve.yaml")], stdout=log, stderr=log))
-        return f"http://127.0.0.1:{port}"
+
+        def is_running() -> bool:
+            assert started[-1].poll() is None, (tmp_path / "serve.log").read_text()
+            return True
+
+        return f"http://127.0.0.1:{port}", is_running
 
     yield run
     for process in started:
@@ -87,7 +92,11 @@ def deploy(tmp_path, cluster):
 
 
 class Load:
-    """Clients that ask until they are stopped. Their events are acknowledged, or their requests fail."""
+    """Clients that rank and send feedback until they are stopped.
+
+    `acknowledged` has the events whose feedback was accepted. The event of a ranking alone is no acknowledged write: if
+    the store does not take it within a second, the ranking is returned without.
+    """
 
     def __init__(self, url: str, clients: int) -> None:
         self._url, self._stop = url, threading.Event()
@@ -105,14 +114,20 @@ class Load:
             thread.join()
 
     def _ask(self) -> None:
-        headers = {"Content-Type": "application/json"}
-        request = urllib.request.Request(f"{self._url}/v1/memories/rerank", json.dumps(BODY).encode(), headers)
         while not self._stop.is_set():
             try:
-                with urllib.request.urlopen(request, timeout=60) as response:
-                    self.acknowledged.append(json.load(response)["event_id"])
-            except (OSError, urllib.error.HTTPError):  # not there yet, or on the lost node
+                ranking = self._post("/v1/memories/rerank", {"query": "Where does Ruby work?", "memories": MEMORIES})
+                signals = [{"kind": "cited", "memory_id": "m1"}]
+                self._post("/v1/feedback", {"event_id": ranking["event_id"], "signals": signals})
+                self.acknowledged.append(ranking["event_id"])
+            except OSError:  # not there yet, on the lost node, or a busy store
                 self._stop.wait(0.1)
+
+    def _post(self, path: str, body: dict) -> dict:
+        headers = {"Content-Type": "application/json"}
+        request = urllib.request.Request(f"{self._url}{path}", json.dumps(body).encode(), headers)
+        with urllib.request.urlopen(request, timeout=60) as response:
+            return json.load(response)
 
 
 def metric(url: str, name: str, label: str) -> float:
@@ -132,12 +147,12 @@ def test_serving_grows_survives_a_lost_node_and_follows_the_registry(
     nodes = connect(cluster, 2)
     settings = {"registry": str(registry.root), "store": database, "states": str(tmp_path / "states")}
     autoscaling = {"min_replicas": 1, "max_replicas": 2, "target_ongoing_requests": 0.5, "upscale_delay_s": 1}
-    url = deploy(settings, autoscaling)
+    url, is_running = deploy(settings, autoscaling)
     with Load(url, clients=2) as load:
         # One replica is too few for two clients.
-        wait_for(lambda: metric(url, "mnemorank_model_info", 'version="one"') == 2)
+        wait_for(lambda: is_running() and metric(url, "mnemorank_model_info", 'version="one"') == 2)
         cluster.add_node(num_cpus=1)
-        cluster.wait_for_nodes(timeout=240)
+        cluster.wait_for_nodes(timeout=600)
         cluster.remove_node(nodes.pop(), allow_graceful=False)
         count = len(load.acknowledged)
         assert count
@@ -147,12 +162,13 @@ def test_serving_grows_survives_a_lost_node_and_follows_the_registry(
         wait_for(lambda: metric(url, "mnemorank_model_info", 'version="two"') == 2)
         wait_for(lambda: metric(url, "mnemorank_model_info", 'version="one"') == 0)
     with psycopg.connect(database) as connection:
-        stored = {row[0] for row in connection.execute("SELECT id FROM events")}
+        query = "SELECT events.id FROM events JOIN signals ON signals.event_id = events.id"
+        stored = {row[0] for row in connection.execute(query)}
     assert set(load.acknowledged) <= stored
     # The counters of the lost replica are in the sum, up to its last report.
     assert metric(url, "mnemorank_requests_total", 'route="/v1/memories/rerank"') > count / 2
     # What the replicas have prepared is shared.
-    (tmp_path / "memories.jsonl").write_text("".join(json.dumps(text) + "\n" for text in BODY["memories"]))
+    (tmp_path / "memories.jsonl").write_text("".join(json.dumps(memory) + "\n" for memory in MEMORIES))
     model = ["--model", str(registry.root / "0002")]
     assert main(["prepare", str(tmp_path / "memories.jsonl"), "--states", settings["states"], *model]) == 0
     assert "0 new, 2 already prepared" in capsys.readouterr().out
