@@ -7,7 +7,7 @@ import pytest
 from mnemorank.data.benchmarks import loaders
 from mnemorank.data.bundled import bundled_dataset
 
-SIZES = {"train": (51, 9740), "dev": (4, 768), "test": (4, 768), "plain-dev": (1, 151), "plain-test": (1, 151)}
+SIZES = {"train": (53, 10230), "dev": (4, 768), "test": (4, 768), "plain-dev": (1, 151), "plain-test": (1, 151)}
 
 
 @pytest.fixture(scope="module")
