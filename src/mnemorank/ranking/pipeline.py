@@ -307,29 +307,25 @@ class Pipeline:
         results: list[Result] = []
         previous = math.inf
         for rank, i in enumerate(order, 1):
-            result = Result(
-                index=i,
-                memory=self.pool[i],
-                rank=rank,
-                relevance=None,
-                score=None,
-                raw_score=None,
-                rank_change=first_stage_rank[i] - rank,
-                stale=i in superseded.stale,
-                superseded_by=superseded.stale.get(i),
-                stale_because=superseded.because.get(i),
-                passage=scored.matched[i] if scored is not None else None,
-            )
+            numbers: dict[str, Any] = {"relevance": None, "score": None, "raw_score": None}
             if scored is not None and scores is not None and np.isfinite(scored.raw[i]):
                 previous = _below(float(values[i]), previous)
-                result = replace(
-                    result,
-                    relevance=float(scores.relevance[i]),
-                    score=previous,
-                    raw_score=float(scored.raw[i]),
-                    factors={name: float(part[i]) for name, part in scores.parts.items()} if explain else {},
+                numbers = {"relevance": float(scores.relevance[i]), "score": previous, "raw_score": float(scored.raw[i])}
+                if explain:
+                    numbers["factors"] = {name: float(part[i]) for name, part in scores.parts.items()}
+            results.append(
+                Result(
+                    index=i,
+                    memory=self.pool[i],
+                    rank=rank,
+                    rank_change=first_stage_rank[i] - rank,
+                    stale=i in superseded.stale,
+                    superseded_by=superseded.stale.get(i),
+                    stale_because=superseded.because.get(i),
+                    passage=scored.matched[i] if scored is not None else None,
+                    **numbers,
                 )
-            results.append(result)
+            )
         return tuple(results)
 
 
