@@ -43,14 +43,20 @@ class Vectors:
         """Return these rows and further ones."""
         if not len(passages):
             return self
-        values = embeddings.astype(np.float32)
-        scales = np.maximum(np.abs(values).max(axis=1), 1e-9) / 127
-        codes = np.round(values / scales[:, None]).astype(np.int8)
+        known, width = len(self), embeddings.shape[1]
+        codes = np.empty((known + len(embeddings), width), np.int8)
+        scales = np.empty(len(codes), np.float32)
+        codes[:known], scales[:known] = self.codes.reshape(-1, width), self.scales
+        for first in range(0, len(embeddings), _BLOCK_ROWS):
+            values = embeddings[first : first + _BLOCK_ROWS].astype(np.float32)
+            rows = slice(known + first, known + first + len(values))
+            scales[rows] = np.maximum(np.abs(values).max(axis=1), 1e-9) / 127
+            codes[rows] = np.round(values / scales[rows, None])
         return Vectors(
             np.concatenate([self.passages, np.array(passages, dtype=np.int64)]),
             np.concatenate([self.memories, np.array(memories, dtype=np.int64)]),
-            np.concatenate([self.codes.reshape(-1, codes.shape[1]), codes]),
-            np.concatenate([self.scales, scales]),
+            codes,
+            scales,
         )
 
     def cosines(self, query: NDArray[np.float32]) -> NDArray[np.float32]:
