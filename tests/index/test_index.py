@@ -4,6 +4,7 @@ import json
 import shutil
 import threading
 from dataclasses import replace
+from functools import reduce
 
 import pytest
 
@@ -121,6 +122,37 @@ def test_memories_without_an_id_get_one(index):
     assert index.get(first).text == "the cat moved"
 
 
+def test_equal_memories_without_an_id_are_one(index):
+    first, other, again = index.add(["the cat", "a dog", "the cat"])
+    assert first == again != other
+    assert index.add([CAT, CAT["text"], {**CAT, "id": None}])[::2] == ["cat", "cat"]
+    assert len(index) == 4
+
+
+def test_a_memory_without_an_id_does_not_undo_a_change_in_the_same_call(index):
+    index.add([{"id": "a", "text": "old"}])
+    _, id = index.add([{"id": "a", "text": "new"}, "old"])
+    assert (index.get("a").text, index.get(id).text) == ("new", "old")
+
+
+@pytest.mark.parametrize(
+    ("memory", "field"),
+    [
+        (Memory("half \ud800"), "text"),
+        (Memory("cat", id="half \ud800"), "id"),
+        (Memory("cat", metadata={"a": "half \ud800"}), "metadata"),
+        (Memory("cat", metadata={"a": {1, 2}}), "metadata"),
+        (Memory("cat", metadata={"a": reduce(lambda inner, _: [inner], range(100_000), [])}), "metadata"),
+    ],
+    ids=["text", "id", "metadata", "set", "deep"],
+)
+def test_what_cannot_be_stored_is_refused(index, memory, field):
+    with pytest.raises(InputError) as raised:
+        index.add(["a dog", memory])
+    assert raised.value.field == f"memories.1.{field}"
+    assert len(index) == 0
+
+
 def test_update_changes_known_memories_only(index):
     index.add([WORK])
     index.update([{"id": "work", "text": "ruby is a doctor"}])
@@ -200,6 +232,33 @@ def test_a_filter_finds_memories_far_down_the_list(index):
     index.add([{"id": "far", "text": "rust database migration plan in january", "n": 300}])
     assert ids(index.search("the cat", filter={"n": 300}, candidates=3)) == ["far"]
     assert len(index.search("the cat", None, candidates=3)) <= 6
+
+
+def test_filters_by_text_read_few_records(index, monkeypatch):
+    """The names of users are in the texts of others, too, and need escapes in JSON."""
+    users = ['ann "the cat"', "bö\\b", "a\nb", "喝茶", "a\0b"]
+    index.add([{"id": f"{n}", "text": f"the cat {n}", "user": users[n % 5], "type": "world"} for n in range(600)])
+    index.add([{"id": "talk", "text": f"the cat {users[0]}", "user": "carl"}])
+    decoded = []
+    decode = store._decode
+    monkeypatch.setattr(store, "_decode", lambda id, *rest: decoded.append(id) or decode(id, *rest))
+    for number, user in enumerate(users):
+        decoded.clear()
+        found = index.search("the cat", filter={"user": user, "type": "world"}, candidates=3)
+        assert {int(id) % 5 for id in ids(found)} == {number}
+        assert len(set(decoded)) <= 120
+    decoded.clear()
+    assert ids(index.search("the cat", filter={"id": "talk"})) == ["talk"]
+    assert set(decoded) == {"talk"}
+    assert ids(index.search("the cat", filter={"user": "half \ud800"})) == []
+
+
+def test_as_many_results_as_asked_for(index):
+    index.add([f"the cat {n}" for n in range(80)])
+    assert len(index.search("the cat", 70)) == 70
+    assert len(index.search("the cat", 5, candidates=3)) == 5
+    assert len(index.search("the cat", 10**30)) == 80
+    assert len(index.search("the cat", None)) == 64
 
 
 @pytest.mark.parametrize("filter", ["session", ["s1"], {1: "a"}], ids=str)

@@ -109,6 +109,7 @@ def test_another_process_may_write(indexed, client, split_onnx):
         ("delete", {"ids": []}, (422, "invalid", "ids")),
         ("delete", {"ids": "a"}, (422, "invalid", "ids")),
         ("search", {"query": " "}, (422, "empty_query", "query")),
+        ("search", {"query": "a", "top_k": 5000}, (422, "invalid", "top_k")),
         ("search", {"query": "a", "candidates": 5000}, (422, "invalid", "candidates")),
         ("search", {"query": "a", "filter": {"a": [1]}}, (422, "invalid", None)),
         ("search", {"query": "a", "options": {"floor": 3}}, (422, "invalid", "options.floor")),

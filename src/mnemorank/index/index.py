@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -170,7 +171,8 @@ class MemoryIndex:
 
         :param filter: search only memories with these values, such as `{"type": "event", "session": "s1"}`, or those
             that a function accepts. Names other than id, type, context and speaker are looked up in the metadata.
-        :param candidates: how many memories the model scores: the best by meaning and by words.
+        :param top_k: how many results to return; None for all candidates.
+        :param candidates: how many memories the model scores, at least `top_k`: the best by meaning and by words.
         """
         if deadline_ms is not None:
             check_deadline(deadline_ms)
@@ -200,8 +202,11 @@ class MemoryIndex:
     ) -> Ranking:
         """Run `search` under a deadline that the caller created, and may cancel. For servers."""
         check_number("candidates", candidates, 1, whole=True)
-        accepts = _as_predicate(filter)
-        pool = self._candidates(query, candidates, accepts) if isinstance(query, str) and query.strip() else []
+        if top_k is not None:
+            check_number("top_k", top_k, 1, whole=True)
+            candidates = max(candidates, top_k)
+        candidates = min(candidates, sys.maxsize)
+        pool = self._candidates(query, candidates, filter) if isinstance(query, str) and query.strip() else []
         return self._reranker.rerank_within(deadline, query, pool, top_k=top_k, **arguments)
 
     def __len__(self) -> int:
@@ -229,20 +234,29 @@ class MemoryIndex:
                 raise InputError(error.message, field=f"memories.{position}.{error.field}") from None
         ids: list[str] = []
         for chunk in _chunks(pool):
-            named = [self._with_id(memory.with_score(None)) for memory in chunk]
-            ids += [str(memory.id) for memory in named]
             # The last of several with one id counts.
-            latest = {str(memory.id): memory for memory in named}
+            latest: dict[str, tuple[Memory, bytes]] = {}
+            for memory in chunk:
+                _, digest = encode(memory.with_score(None))
+                id = self._id_of(digest, latest) if memory.id is None else memory.id
+                latest[id] = replace(memory, id=id, first_stage_score=None), digest
+                ids.append(id)
             known = self._store.digests(list(latest))
             self._write(
-                [memory for id, memory in latest.items() if known.get(id) != (encode(memory)[1], self._model_key)]
+                [memory for id, (memory, digest) in latest.items() if known.get(id) != (digest, self._model_key)]
             )
         return ids
 
-    def _with_id(self, memory: Memory) -> Memory:
-        if memory.id is not None:
-            return memory
-        return replace(memory, id=self._store.id_of(encode(memory)[1]) or uuid.uuid4().hex)
+    def _id_of(self, digest: bytes, latest: Mapping[str, tuple[Memory, bytes]]) -> str:
+        """Return the id of an equal memory, or a new one.
+
+        :param latest: the memories that are about to be written, and their digests.
+        """
+        for id, (_, other) in latest.items():
+            if other == digest:
+                return id
+        stored = self._store.id_of(digest)
+        return uuid.uuid4().hex if stored is None or stored in latest else stored
 
     def _write(self, memories: Sequence[Memory]) -> None:
         """Read memories with the model and store everything in one transaction."""
@@ -281,14 +295,13 @@ class MemoryIndex:
                     self._vectors, self._version, _ = self._store.refresh(self._vectors, self._version, self._model_key)
             return self._vectors
 
-    def _candidates(self, query: str, count: int, accepts: Callable[[Memory], bool] | None) -> list[Memory]:
+    def _candidates(self, query: str, count: int, filter: Filter | None) -> list[Memory]:
         """Return the memories to rank: the best by meaning and by words, in the order of both together."""
+        accepts = _as_predicate(filter)
+        among = self._possible(filter)
         rankings = [
-            dict(islice(self._accepted(seqs, count, accepts), count))
-            for seqs in (
-                self._by_meaning(query),
-                iter(self._store.with_words(query, None if accepts else count)),
-            )
+            dict(islice(self._accepted((seq for seq in seqs if among is None or seq in among), count, accepts), count))
+            for seqs in (self._by_meaning(query), self._store.with_words(query, None if accepts else count))
         ]
         scores: dict[int, float] = {}
         for ranking in rankings:
@@ -296,6 +309,11 @@ class MemoryIndex:
                 scores[seq] = scores.get(seq, 0.0) + 1 / (_FUSION_K + rank)
         found = {seq: memory for ranking in rankings for seq, memory in ranking.items()}
         return [found[seq] for seq in sorted(scores, key=lambda seq: -scores[seq])[:count]]
+
+    def _possible(self, filter: Filter | None) -> set[int] | None:
+        """Return the only memories that a filter can accept, if that is fast to tell without reading their records."""
+        texts = [value for value in filter.values() if isinstance(value, str)] if isinstance(filter, Mapping) else []
+        return set(self._store.containing(texts)) if texts else None
 
     def _by_meaning(self, query: str) -> Iterator[int]:
         vectors = self._refresh()

@@ -247,6 +247,14 @@ class IndexStore:
             query = "SELECT seq FROM memories WHERE seq > ? ORDER BY seq LIMIT ?"
             return [seq for (seq,) in connection.execute(query, (last, limit))]
 
+    def containing(self, values: Sequence[str]) -> list[int]:
+        """Return the numbers of the memories that may have all these values as an id, a field or in their metadata."""
+        clause = " AND ".join(["(id = ? OR instr(record, ?))"] * len(values))
+        # What is not Unicode is in no record.
+        texts = [text.encode(errors="replace").decode() for value in values for text in (value, _json(value))]
+        with self._reading() as connection:
+            return [seq for (seq,) in connection.execute(f"SELECT seq FROM memories WHERE {clause}", texts)]
+
     def outdated(self, model: str, after: int, limit: int) -> list[int]:
         """Return the numbers of memories that this model has not read, in ascending order."""
         with self._reading() as connection:
@@ -364,11 +372,26 @@ class IndexStates:
 def encode(memory: Memory) -> tuple[str, bytes]:
     """Return the JSON of a memory without its id, and a hash of it, which tells equal and damaged records."""
     fields = replace(memory, id=None).to_dict()
+    for name, value in (("id", memory.id), *fields.items()):
+        if isinstance(value, str) and not _is_unicode(value):
+            raise InputError("has an unpaired surrogate, which cannot be stored", field=name)
     try:
-        record = json.dumps(fields, ensure_ascii=False, sort_keys=True, allow_nan=False)
+        record = _json(fields)
         return record, hashlib.blake2b(record.encode(), digest_size=16).digest()
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RecursionError) as error:
         raise InputError(f"cannot be stored as JSON: {error}", field="metadata") from None
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, sort_keys=True, allow_nan=False)
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _decode(id: str, record: Any, digest: bytes) -> Memory | None:

@@ -88,7 +88,12 @@ class SearchRequest(RankingRequest):
     filter: Annotated[dict[Name, Value], Field(max_length=_MAX_FILTERS)] = Field(
         default_factory=dict, description="Search only memories with these values of a field or of the metadata"
     )
-    candidates: Annotated[StrictInt, Field(ge=1, le=_MAX_CANDIDATES)] = Field(64, description="Memories to score")
+    top_k: Annotated[StrictInt, Field(ge=1, le=_MAX_CANDIDATES)] | None = Field(
+        None, description="Number of results; all candidates by default"
+    )
+    candidates: Annotated[StrictInt, Field(ge=1, le=_MAX_CANDIDATES)] = Field(
+        64, description="Memories to score, at least `top_k`"
+    )
 
 
 class FoundModel(ResultModel):
