@@ -2,8 +2,8 @@
 
     python benchmarks/ray_overhead.py [--model M] [--rows N] [--rounds N]
 
-Needs the extra `ray` and two idle cores; takes about two minutes. The loop and the jobs take turns, and each ratio is of
-one round. The first column counts a whole job, in which actors start and load the model; the second one counts from
+Needs the extra `ray` and two idle cores; takes about two minutes. The loop and the jobs take turns, and each ratio is
+of one round. The first column counts a whole job, in which actors start and load the model; the second one counts from
 its first quarter on, as in a job of any length. The start of the cluster is not counted. If other programs run, set
 RAY_worker_niceness=0: Ray lowers the priority of its workers.
 """
