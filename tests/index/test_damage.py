@@ -58,6 +58,29 @@ def test_a_damaged_memory_is_left_out_and_can_be_replaced(split_onnx, path, rank
         assert index.search(TEXT, now="2025-01-01").to_dict()["results"][0]["text"] == ranking["results"][0]["text"]
 
 
+def test_a_damaged_byte_spoils_only_its_own_memory(index, split_onnx, path):
+    """It makes the text invalid UTF-8, which is an error of SQLite's module."""
+    index.add([WORK, {**CAT, "text": "the cat lives in köln"}, DOG])
+    index.close()
+    content = path.read_bytes()
+    record = content.index('köln"'.encode())
+    path.write_bytes(content[: record + 2] + b"(" + content[record + 3 :])
+    with MemoryIndex.open(path, split_onnx) as again:
+        assert sorted(ids(again.search(TEXT))) == ["dog", "work"]
+        with pytest.raises(StorageError):
+            again.get("cat")
+        again.add([CAT])
+        assert sorted(ids(again.search(TEXT))) == ["cat", "dog", "work"]
+
+
+@pytest.mark.parametrize("damaged", ["CAST('text' AS TEXT)", "CAST(x'ff' AS TEXT)"], ids=["text", "not UTF-8"])
+def test_an_embedding_of_another_type_is_computed_again(split_onnx, path, ranking, damaged):
+    change(path, f"UPDATE passages SET embedding = {damaged} WHERE seq = 2")
+    change(path, f"UPDATE states SET state = {damaged}")
+    with MemoryIndex.open(path, split_onnx) as index:
+        assert index.search(TEXT, now="2025-01-01").to_dict() == ranking
+
+
 @pytest.mark.parametrize("table", ["memories", "passages", "settings", "words_data"])
 def test_a_malformed_file_is_an_error_and_stays(split_onnx, path, ranking, table):
     with closing(sqlite3.connect(path)) as connection:

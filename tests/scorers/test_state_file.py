@@ -100,10 +100,18 @@ def test_forked_processes_share_the_file(tmp_path, file):
         assert same(again.get([key(number) for number in range(6)]), states(1, 2, 3, 4))
 
 
-@pytest.mark.parametrize("column", ["state", "crc32", "width"])
-def test_a_damaged_state_is_missing_and_replaced(tmp_path, file, column):
+@pytest.mark.parametrize(
+    ("column", "damage"),
+    [
+        ("state", "zeroblob(length(state))"),
+        ("state", "CAST(x'ff' AS TEXT)"),
+        ("crc32", "crc32 + 1"),
+        ("width", "width + 1"),
+        ("width", "'wide'"),
+    ],
+)
+def test_a_damaged_state_is_missing_and_replaced(tmp_path, file, column, damage):
     file.store(states(1, 2))
-    damage = {"state": "zeroblob(length(state))", "crc32": "crc32 + 1", "width": "width + 1"}[column]
     with closing(sqlite3.connect(file.path)) as connection, connection:
         connection.execute(f"UPDATE states SET {column} = {damage} WHERE key = ?", (key(1),))
     assert same(file.get([key(1), key(2)]), states(2))

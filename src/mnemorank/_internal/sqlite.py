@@ -127,6 +127,8 @@ class Database:
         connection = sqlite3.connect(
             self.path, timeout=self._timeout, isolation_level=None, check_same_thread=False, cached_statements=32
         )
+        # A damaged byte must spoil its own row, not all that are read with it.
+        connection.text_factory = lambda data: data.decode(errors="replace")
         self._connection, self._file = connection, _identity(self.path)
         is_new = self._check(connection)
         if is_new:

@@ -55,7 +55,8 @@ _MODEL_USES_KEY = (
     "SELECT 1 FROM passages JOIN memories ON memories.seq = passages.memory WHERE key = ? AND model = ? LIMIT 1"
 )
 _NEW_EMBEDDINGS = (
-    "SELECT passages.seq, memory, embedding, crc32 FROM passages JOIN memories ON memories.seq = passages.memory "
+    "SELECT passages.seq, memory, CAST(embedding AS BLOB), crc32 FROM passages "
+    "JOIN memories ON memories.seq = passages.memory "
     "WHERE passages.seq > ? AND model = ? ORDER BY passages.seq"
 )
 _VERSION = "SELECT coalesce((SELECT max(seq) FROM passages), 0), value FROM settings WHERE name = 'removals'"
@@ -441,7 +442,7 @@ def _extend(vectors: Vectors, connection: sqlite3.Connection, last: int, model: 
     data = bytearray()
     width = 0
     for seq, memory, embedding, crc32 in connection.execute(_NEW_EMBEDDINGS, (last, model)):
-        if zlib.crc32(embedding) != crc32:
+        if embedding is None or zlib.crc32(embedding) != crc32:
             damaged.append(memory)
             continue
         passages.append(seq)

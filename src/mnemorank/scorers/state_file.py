@@ -53,9 +53,10 @@ def select_states(connection: sqlite3.Connection, model: str, keys: Sequence[Key
     for first in range(0, len(keys), _KEYS_AT_ONCE):
         some = keys[first : first + _KEYS_AT_ONCE]
         places = ", ".join("?" * len(some))
-        query = f"SELECT key, width, crc32, state FROM states WHERE model = ? AND key IN ({places})"
+        query = f"SELECT key, width, crc32, CAST(state AS BLOB) FROM states WHERE model = ? AND key IN ({places})"
         for key, width, crc32, data in connection.execute(query, (model, *some)):
-            state = State.from_bytes(data, width) if _crc32(key, data) == crc32 else None
+            is_intact = isinstance(width, int) and data is not None and _crc32(key, data) == crc32
+            state = State.from_bytes(data, width) if is_intact else None
             if state is not None:
                 found[key] = state
     return found
