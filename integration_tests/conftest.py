@@ -11,11 +11,14 @@ from pathlib import Path
 
 import pytest
 
+from shared import started
+
 # For a busy machine. By default, Ray lowers the priority of its workers by 15, which starves them next to other work,
 # and Ray Serve kills a proxy that is not ready after 15 seconds.
 _PATIENCE = {
     "RAY_worker_niceness": "0",
-    "RAY_raylet_start_wait_time_s": "240",
+    "RAY_raylet_start_wait_time_s": "90",
+    "RAY_worker_register_timeout_seconds": "240",
     "RAY_health_check_timeout_ms": "60000",
     "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "240",
     "RAY_SERVE_PROXY_HEALTH_CHECK_TIMEOUT_S": "60",
@@ -49,7 +52,8 @@ def cluster():
     import ray
     from ray.cluster_utils import Cluster
 
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+    head = {"num_cpus": 0, "include_dashboard": False}
+    cluster = started(lambda: Cluster(initialize_head=True, head_node_args=head))
     yield cluster
     ray.shutdown()
     cluster.shutdown()

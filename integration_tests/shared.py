@@ -15,6 +15,7 @@ CAT = "Ruby's cat is called Miso."
 CURRENT = "Ruby leads the memory team at Aurora Labs."
 # As a retriever might return them, worst first.
 TEXTS = (OLD, CAT, CURRENT)
+_STARTS = 5
 STARTED = {OLD: "2019-09", CURRENT: "2024-03"}
 
 
@@ -47,11 +48,27 @@ def wait_for(condition: Callable[[], Any], seconds: float = 600) -> None:
         time.sleep(0.2)
 
 
+def started(start: Callable[[], Any]) -> Any:
+    """Start a node of Ray, again if it fails: Ray gives a node's agents 15 seconds, too few on a busy machine."""
+    for _ in range(_STARTS - 1):
+        try:
+            return start()
+        except Exception as error:  # Ray raises no other type
+            print(f"starting the node again: {error}")
+    return start()
+
+
+def add_node(cluster: Any) -> Any:
+    """Add a node of one core to a Ray cluster."""
+    node = started(lambda: cluster.add_node(num_cpus=1))
+    cluster.wait_for_nodes(timeout=600)
+    return node
+
+
 def connect(cluster: Any, nodes: int) -> list[Any]:
-    """Add nodes of one core to a Ray cluster, connect to it, and return the nodes."""
+    """Add nodes to a Ray cluster, connect to it, and return the nodes."""
     import ray
 
-    added = [cluster.add_node(num_cpus=1) for _ in range(nodes)]
-    cluster.wait_for_nodes(timeout=600)
+    added = [add_node(cluster) for _ in range(nodes)]
     ray.init(address=cluster.address, log_to_driver=False)
     return added

@@ -13,7 +13,7 @@ import pytest
 
 from mnemorank import InputError, MemoryIndex
 from mnemorank.integrations.ray_index import ShardedIndex, owner_of
-from shared import connect, wait_for
+from shared import add_node, connect, wait_for
 
 pytestmark = pytest.mark.timeout(1800)  # for what hangs; a busy machine is slow
 
@@ -112,8 +112,7 @@ def test_a_sharded_index_grows_and_survives_a_lost_node(tmp_path, cluster):
     assert [id for id, *_ in found(index, "t3")] == [id for id, *_ in expected]
 
     # A lost node: the other shards answer, and the answer says what is missing, until it is rebuilt elsewhere.
-    cluster.add_node(num_cpus=1)
-    cluster.wait_for_nodes(timeout=600)
+    add_node(cluster)
     cluster.remove_node(nodes.pop(), allow_graceful=False)
     answers: list[tuple[set[str], str | None]] = []
 

@@ -22,7 +22,7 @@ import yaml
 from mnemorank.cli import main
 from mnemorank.integrations.ray_serve import sum_metrics
 from mnemorank.learning.versions import VersionStore
-from shared import connect, wait_for
+from shared import add_node, connect, wait_for
 
 pytestmark = pytest.mark.timeout(1800)  # for what hangs; a busy machine is slow
 
@@ -151,8 +151,7 @@ def test_serving_grows_survives_a_lost_node_and_follows_the_registry(
     with Load(url, clients=2) as load:
         # One replica is too few for two clients.
         wait_for(lambda: is_running() and metric(url, "mnemorank_model_info", 'version="one"') == 2)
-        cluster.add_node(num_cpus=1)
-        cluster.wait_for_nodes(timeout=600)
+        add_node(cluster)
         cluster.remove_node(nodes.pop(), allow_graceful=False)
         count = len(load.acknowledged)
         assert count
