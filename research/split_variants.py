@@ -65,11 +65,18 @@ class Scores:
 
     def __init__(self, reader: Reader) -> None:
         self.reader = reader
+        self.read: dict[str, tuple[Tensor, Tensor]] = {}
 
     @torch.no_grad()
     def of(self, query: str, pool: Sequence[Memory]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
         reader = self.reader
-        states, embeddings = reader.encode([reader.memory_ids(memory) for memory in pool], 1)
+        keys = [repr(memory) for memory in pool]
+        new = {key: memory for key, memory in zip(keys, pool, strict=True) if key not in self.read}
+        if new:
+            parts = reader.encode([reader.memory_ids(memory) for memory in new.values()], 1)
+            self.read.update(zip(new, zip(*parts, strict=True), strict=True))
+        states = [self.read[key][0] for key in keys]
+        embeddings = torch.stack([self.read[key][1] for key in keys])
         (state,), embedding = reader.encode([reader.query_ids(query)], 0)
         cosine = functional.cosine_similarity(embedding, embeddings)
         scores, _ = reader.relevance([(state, memory) for memory in states], cosine)

@@ -8,11 +8,10 @@ import pytest
 
 
 @pytest.fixture
-def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, split_onnx: Path) -> Path:
-    """A current folder with nothing but a split model, with separate caches and a terminal of fixed width."""
+def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty current folder, with separate caches and a terminal of fixed width."""
     folder = tmp_path / "workspace"
-    (folder / "models").mkdir(parents=True)
-    (folder / "models/split").symlink_to(split_onnx)
+    folder.mkdir()
     monkeypatch.chdir(folder)
     monkeypatch.setenv("COLUMNS", "100")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))

@@ -20,7 +20,9 @@ def test_a_split_model_learns_from_a_cross_encoder_and_ranks_prepared_memories_a
 ):
     tables["train"] |= {"epochs": 4, "learning_rate": 2e-3}
     train(parse_recipe(tables), tmp_path / "teacher")
-    write_lists(distill(read_lists(train_lists), Model.load(tmp_path / "teacher", probe=False)), tmp_path / "scored.jsonl")
+    write_lists(
+        distill(read_lists(train_lists), Model.load(tmp_path / "teacher", probe=False)), tmp_path / "scored.jsonl"
+    )
 
     tables["model"]["split"] = 1
     tables["train"]["epochs"] = 8

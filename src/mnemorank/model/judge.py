@@ -13,7 +13,6 @@ from mnemorank.artifact.manifest import Manifest
 from mnemorank.memory.memory import Memory
 from mnemorank.scorers.protocol import ForwardingScorer, MemoryJudge, Passage, Scorer
 
-
 # Longer memories are paragraphs or conversations, which do not replace each other as facts do.
 _MAX_FACT_TOKENS = 96
 

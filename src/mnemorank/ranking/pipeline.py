@@ -310,7 +310,11 @@ class Pipeline:
             numbers: dict[str, Any] = {"relevance": None, "score": None, "raw_score": None}
             if scored is not None and scores is not None and np.isfinite(scored.raw[i]):
                 previous = _below(float(values[i]), previous)
-                numbers = {"relevance": float(scores.relevance[i]), "score": previous, "raw_score": float(scored.raw[i])}
+                numbers = {
+                    "relevance": float(scores.relevance[i]),
+                    "score": previous,
+                    "raw_score": float(scored.raw[i]),
+                }
                 if explain:
                     numbers["factors"] = {name: float(part[i]) for name, part in scores.parts.items()}
             results.append(
