@@ -107,3 +107,13 @@ def test_several_processes_write_the_same_file(tmp_path, reranker):
         assert process.exitcode == 0
     expected = {f"{number}-{count}" for number in range(2) for count in range(1, 20, 2)}
     assert {json.loads(line)["id"] for line in Path(path).read_text().splitlines()} == expected
+
+
+def test_the_model_scores_the_best_by_bm25_not_the_oldest(tmp_path, reranker):
+    path = tmp_path / "memories.jsonl"
+    path.write_text(
+        "".join(f'{{"text": "the cat sat {number}"}}\n' for number in range(8)) + '{"text": "ruby work now"}\n'
+    )
+    ranking = MemoryFile(path, reranker, max_scored=2).search("ruby work", 3)
+    assert ranking[0].text == "ruby work now"
+    assert ranking[0].score is not None

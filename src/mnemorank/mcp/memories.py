@@ -70,7 +70,7 @@ class MemoryFile:
     def __init__(self, path: str | Path, reranker: Reranker, *, max_scored: int = 200) -> None:
         self.path = Path(path).expanduser()
         self._reranker = reranker
-        self._options = Options(max_scored=max_scored)
+        self._options = Options(max_scored=max_scored, first_stage="bm25")
         self._lock = threading.Lock()
         self._version: tuple[int, int, int] | None = None
         self._entries: list[_Entry] = []
