@@ -51,8 +51,8 @@ def test_an_id_is_unique(file):
 def test_a_fact_counts_as_true_since_it_was_stored(file):
     old, new = file.add(
         [
-            Memory("Ruby joined Zenith as a data engineer.", mentioned_at="2019-09"),
-            Memory("Ruby leads the memory team at Aurora Labs.", mentioned_at="2024-03"),
+            Memory("Ruby works at Zenith.", mentioned_at="2023-09"),
+            Memory("Ruby works at Aurora Labs.", mentioned_at="2025-11"),
         ]
     )
     assert [result.id for result in file.search(QUERY, top_k=2)] == [new, old]
