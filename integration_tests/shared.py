@@ -16,7 +16,7 @@ CURRENT = "Ruby leads the memory team at Aurora Labs."
 # As a retriever might return them, worst first.
 TEXTS = (OLD, CAT, CURRENT)
 _STARTS = 5
-STARTED = {OLD: "2019-09", CURRENT: "2024-03"}
+STARTED = {OLD: "2023-01", CURRENT: "2024-03"}
 
 
 def dates(text: str, name: str = "occurred_start") -> dict[str, str]:

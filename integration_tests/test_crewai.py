@@ -68,7 +68,7 @@ def test_matches_are_read_with_their_dates(memory):
     read = Memory.of(match)
 
     assert (read.text, read.id, read.first_stage_score) == (OLD, match.record.id, match.score)
-    assert str(read.mentioned_at).startswith("2019-09-01")
+    assert str(read.mentioned_at).startswith("2023-01-01")
 
 
 def test_empty_inputs(tmp_path):

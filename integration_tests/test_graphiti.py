@@ -23,7 +23,7 @@ from shared import CAT, CURRENT, OLD, QUERY, TEXTS, Recorder
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 VALID = {
-    OLD: (datetime(2019, 9, 1, tzinfo=UTC), datetime(2024, 2, 1, tzinfo=UTC)),
+    OLD: (datetime(2023, 1, 1, tzinfo=UTC), datetime(2024, 2, 1, tzinfo=UTC)),
     CURRENT: (datetime(2024, 3, 1, tzinfo=UTC), None),
     CAT: (None, None),
 }
@@ -66,7 +66,7 @@ def test_edges_are_read_with_their_dates():
     memory = Memory.of(_edges()[0])
 
     assert (memory.text, memory.id) == (OLD, "e0")
-    assert (memory.occurred_start.year, memory.occurred_end.year) == (2019, 2024)
+    assert (memory.occurred_start.year, memory.occurred_end.year) == (2023, 2024)
 
 
 def test_passages():

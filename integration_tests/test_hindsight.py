@@ -68,7 +68,7 @@ def test_the_date_is_part_of_the_text_and_no_end_is_invented():
     reranker = CrossEncoderReranker(cross_encoder=MnemorankCrossEncoder(Reranker(model)))
     asyncio.run(reranker.rerank(QUERY, _candidates()[:1]))
 
-    assert model.scored == [Memory(f"[Date: September 01, 2019 (2019-09-01)] {OLD}")]
+    assert model.scored == [Memory(f"[Date: January 01, 2023 (2023-01-01)] {OLD}")]
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,7 @@ def test_an_item_counts_as_true_since_its_last_update():
     store = InMemoryStore()
     store.put(NAMESPACE, "new", {"content": CURRENT})
     store.put(NAMESPACE, "old", {"content": OLD})
-    for key, year in (("new", 2024), ("old", 2019)):
+    for key, year in (("new", 2024), ("old", 2023)):
         store._data[NAMESPACE][key].updated_at = datetime(year, 3, 1, tzinfo=UTC)
         store._data[NAMESPACE][key].created_at = datetime(2026 - year, 1, 1, tzinfo=UTC)
 

@@ -107,7 +107,7 @@ def test_a_key_marks_replaced_memories():
     reranker = RerankerFactory.create("mnemorank", {"key": "topic"})
     assert isinstance(reranker, BaseReranker)
     records = [
-        {"memory": OLD, "created_at": "2019-09-01", "metadata": {"topic": "job"}},
+        {"memory": OLD, "created_at": "2023-01-01", "metadata": {"topic": "job"}},
         {"memory": CURRENT, "created_at": "2024-03-01", "metadata": {"topic": "job"}},
     ]
 

@@ -40,7 +40,7 @@ def test_the_current_job_comes_first_by_created_at_alone():
 def test_items_are_read_with_their_dates_and_scores():
     memory = Memory.of(_items()[0])
 
-    assert (str(memory.mentioned_at), memory.first_stage_score, memory.type) == ("2019-09", 0.5, None)
+    assert (str(memory.mentioned_at), memory.first_stage_score, memory.type) == ("2023-01", 0.5, None)
     assert "key" not in memory.metadata  # a title in MemOS
 
 

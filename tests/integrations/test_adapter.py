@@ -24,7 +24,7 @@ CURRENT = "Ruby leads the memory team at Aurora Labs."
 
 
 def _pool(make):
-    return [make(OLD, {"valid_from": "2019-09"}), make(CAT, {}), make(CURRENT, {"valid_from": "2024-03"})]
+    return [make(OLD, {"valid_from": "2023-01"}), make(CAT, {}), make(CURRENT, {"valid_from": "2024-03"})]
 
 
 SHAPES = {
@@ -61,7 +61,7 @@ def mini():
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_the_dates_of_every_shape_reach_the_model(mini, shape):
-    memories = [Memory(OLD, occurred_start="2019-09"), Memory(CAT), Memory(CURRENT, occurred_start="2024-03")]
+    memories = [Memory(OLD, occurred_start="2023-01"), Memory(CAT), Memory(CURRENT, occurred_start="2024-03")]
 
     ranking = Adapter(mini).rank(QUERY, _pool(SHAPES[shape]))
 
@@ -70,7 +70,7 @@ def test_the_dates_of_every_shape_reach_the_model(mini, shape):
 
 
 def test_a_storage_date_is_enough_to_find_the_current_fact(mini):
-    records = [{"memory": OLD, "created_at": "2019-09"}, {"memory": CAT}, {"memory": CURRENT, "created_at": "2024-03"}]
+    records = [{"memory": OLD, "created_at": "2023-01"}, {"memory": CAT}, {"memory": CURRENT, "created_at": "2024-03"}]
 
     assert [ranked.index for ranked in Adapter(mini).rank(QUERY, records)] == [2, 0, 1]
 
@@ -78,7 +78,7 @@ def test_a_storage_date_is_enough_to_find_the_current_fact(mini):
 @pytest.mark.parametrize("name", ["topic", "key"])
 def test_a_key_counts_only_if_the_caller_names_it(mini, name):
     pool = [
-        SimpleNamespace(page_content=OLD, metadata={name: "job", "valid_from": "2019"}),
+        SimpleNamespace(page_content=OLD, metadata={name: "job", "valid_from": "2023"}),
         SimpleNamespace(page_content=CURRENT, metadata={name: "job", "valid_from": "2024"}),
     ]
 
